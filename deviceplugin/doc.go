@@ -1,0 +1,2 @@
+// Package deviceplugin advertises the node's RDMA devices to kubelet.
+package deviceplugin
