@@ -58,10 +58,23 @@ const (
 )
 
 // MulticastGroupSpec is what a user asks for.
+//
+// The rule of immutability stands on the spec and not on its fields, so that
+// adding or removing an optional one is caught too.
+// +kubebuilder:validation:XValidation:rule="self.address == oldSelf.address && self.?portSpace == oldSelf.?portSpace",message="address and portSpace can't be changed: delete the group and apply it anew, or apply another group under another name"
 type MulticastGroupSpec struct {
 	// address is the IPv4 or IPv6 multicast address of the group in its
-	// canonical form. It can't be changed.
+	// canonical form, such as 239.1.1.7 or ff15::7. Allowed are 224.0.1.0 to
+	// 239.255.255.255, and ff00::/8 without the reserved, interface-local and
+	// link-local prefixes ff00::/16, ff01::/16, ff02::/16 and ff11::/16. It can't
+	// be changed.
 	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:XValidation:rule="isIP(self) && ip.isCanonical(self)",message="must be an IPv4 or IPv6 multicast address in its canonical form, such as 239.1.1.7 or ff15::7"
+	// +kubebuilder:validation:XValidation:rule="!isIP(self) || (ip(self).family() == 4 ? cidr('224.0.0.0/4').containsIP(ip(self)) : cidr('ff00::/8').containsIP(ip(self)))",message="must be a multicast address: allowed are 224.0.1.0 to 239.255.255.255, and ff00::/8 without ff00::/16, ff01::/16, ff02::/16 and ff11::/16"
+	// +kubebuilder:validation:XValidation:rule="!isIP(self) || ip(self).family() != 4 || !cidr('224.0.0.0/24').containsIP(ip(self))",message="must not be link-local (224.0.0.0/24 isn't forwarded): allowed are 224.0.1.0 to 239.255.255.255, such as 239.1.1.7"
+	// +kubebuilder:validation:XValidation:rule="!isIP(self) || ip(self).family() != 6 || !(cidr('ff00::/16').containsIP(ip(self)) || cidr('ff01::/16').containsIP(ip(self)) || cidr('ff02::/16').containsIP(ip(self)) || cidr('ff11::/16').containsIP(ip(self)))",message="must not be reserved, interface-local or link-local: of ff00::/8, ff00::/16, ff01::/16, ff02::/16 and ff11::/16 aren't allowed; ff15::7, say, is"
 	Address string `json:"address,omitempty"`
 
 	// portSpace is the rdma_cm port space that the group is joined in: UDP or
@@ -84,31 +97,49 @@ type MulticastGroupSpec struct {
 	// group; "*" stands for all. The group's own namespace always may.
 	// +optional
 	// +listType=set
+	// +kubebuilder:validation:MaxItems=256
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=63
+	// +kubebuilder:validation:items:XValidation:rule="self == '*' || self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",message="must be the name of a namespace, or * for all"
 	AllowedNamespaces []string `json:"allowedNamespaces,omitempty"`
 }
 
 // InterfaceSelector selects RDMA interfaces: AND across its fields, OR within
 // one. An empty field selects everything.
 type InterfaceSelector struct {
-	// linkLayers of the interface's RDMA port.
+	// linkLayers of the interface's RDMA port: Ethernet (RoCE) or InfiniBand.
 	// +optional
 	// +listType=set
+	// +kubebuilder:validation:MaxItems=2
 	LinkLayers []LinkLayer `json:"linkLayers,omitempty"`
 
 	// devices are shell patterns (*, ?, [...]) of RDMA device names, such as
 	// mlx5_*.
 	// +optional
 	// +listType=set
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=64
+	// +kubebuilder:validation:items:XValidation:rule=`self.matches(r'^([A-Za-z0-9_.:*?-]|\[\^?([A-Za-z0-9_.:](-[A-Za-z0-9_.:])?)+\])+$')`,message="must be a shell pattern of letters, digits, '_', '.', ':', '-', '*', '?' and classes such as [0-3] or [^ab]; mlx5_*, say"
 	Devices []string `json:"devices,omitempty"`
 
 	// interfaces are shell patterns of network interface names, such as net*.
 	// +optional
 	// +listType=set
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=64
+	// +kubebuilder:validation:items:XValidation:rule=`self.matches(r'^([A-Za-z0-9_.:*?-]|\[\^?([A-Za-z0-9_.:](-[A-Za-z0-9_.:])?)+\])+$')`,message="must be a shell pattern of letters, digits, '_', '.', ':', '-', '*', '?' and classes such as [0-3] or [^ab]; net*, say"
 	Interfaces []string `json:"interfaces,omitempty"`
 
-	// subnets in CIDR notation, one of which an address of the interface is in.
+	// subnets in CIDR notation without host bits, one of which an address of the
+	// interface is in.
 	// +optional
 	// +listType=set
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=64
+	// +kubebuilder:validation:items:XValidation:rule="isCIDR(self) && cidr(self) == cidr(self).masked()",message="must be a subnet in CIDR notation without host bits, such as 10.0.0.0/24 or fd00::/64"
 	Subnets []string `json:"subnets,omitempty"`
 }
 
@@ -118,6 +149,7 @@ type MulticastGroupStatus struct {
 	// +optional
 	// +listType=map
 	// +listMapKey=type
+	// +kubebuilder:validation:MaxItems=16
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
 	// nodes counts the nodes that take part.
@@ -127,29 +159,41 @@ type MulticastGroupStatus struct {
 
 // NodeCounts counts nodes.
 type NodeCounts struct {
-	// summary is joined/desired.
+	// summary is joined/desired, such as 11/12.
 	// +optional
+	// +kubebuilder:validation:MaxLength=32
 	Summary string `json:"summary,omitempty"`
 	// desired is the number of nodes that a membership is wanted on.
 	// +optional
+	// +kubebuilder:validation:Minimum=0
 	Desired int32 `json:"desired"`
 	// joined is the number of nodes on which everything wanted is joined.
 	// +optional
+	// +kubebuilder:validation:Minimum=0
 	Joined int32 `json:"joined"`
 	// failing is the number of nodes on which something wanted can't be joined.
 	// +optional
+	// +kubebuilder:validation:Minimum=0
 	Failing int32 `json:"failing"`
 }
 
 // MulticastGroup is a multicast group that pods can ask to be members of.
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
+// +kubebuilder:resource:shortName=mcg,categories=rdma
+// +kubebuilder:printcolumn:name="Address",type=string,JSONPath=`.spec.address`
+// +kubebuilder:printcolumn:name="Nodes",type=string,JSONPath=`.status.nodes.summary`,description="Nodes joined of those wanted"
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type MulticastGroup struct {
 	metav1.TypeMeta `json:",inline"`
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
+	// spec is what is asked for.
 	// +required
 	Spec MulticastGroupSpec `json:"spec"`
+	// status is what is known of the memberships. The controller writes it.
 	// +optional
 	Status MulticastGroupStatus `json:"status,omitempty"`
 }
