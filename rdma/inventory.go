@@ -1,0 +1,133 @@
+package rdma
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/rdma-multicast/rdma-multicast/rdma/internal/sys"
+)
+
+// LinkLayer is what a port's link is made of.
+type LinkLayer string
+
+// The link layers, as the kernel spells them.
+const (
+	LinkLayerEthernet   LinkLayer = "Ethernet"
+	LinkLayerInfiniBand LinkLayer = "InfiniBand"
+)
+
+// PortState is the logical state of a port.
+type PortState string
+
+// The port states (enum ib_port_state).
+const (
+	PortUnknown     PortState = "Unknown"
+	PortDown        PortState = "Down"
+	PortInit        PortState = "Init"
+	PortArmed       PortState = "Armed"
+	PortActive      PortState = "Active"
+	PortActiveDefer PortState = "ActiveDefer"
+)
+
+// Device is an RDMA device: hardware or software, on PCI or not.
+type Device struct {
+	// Name is the device's name: mlx5_0, rxe0.
+	Name string
+	// NodeGUID is four groups of four hexadecimal digits: "0011:2233:4455:6677".
+	NodeGUID string
+	// NUMANode is the device's NUMA node, -1 where it has none.
+	NUMANode int
+	// Ports by number.
+	Ports []Port
+}
+
+// Port is a port of a device.
+type Port struct {
+	// Number counts from 1.
+	Number    int
+	LinkLayer LinkLayer
+	State     PortState
+	// Interfaces are the network interfaces that the port serves in the calling
+	// process's network namespace, sorted.
+	Interfaces []string
+}
+
+// Devices lists the RDMA devices that the calling process's network namespace
+// sees, by name. None, without an error, where the kernel has no RDMA.
+func (h *Host) Devices() ([]Device, error) {
+	devices, err := h.kernel.Devices()
+	if err != nil {
+		return nil, &OpError{Op: "list RDMA devices", Err: err}
+	}
+	if len(devices) == 0 {
+		return nil, nil
+	}
+	links, err := h.kernel.Links(nil)
+	if err != nil {
+		return nil, &OpError{Op: "list network interfaces", Err: err}
+	}
+	out := make([]Device, 0, len(devices))
+	for _, d := range devices {
+		device := Device{Name: d.Name, NodeGUID: d.NodeGUID, NUMANode: d.NUMANode}
+		for _, p := range d.Ports {
+			device.Ports = append(device.Ports, Port{
+				Number:     p.Number,
+				LinkLayer:  LinkLayer(p.LinkLayer),
+				State:      portState(p.State),
+				Interfaces: served(p, links),
+			})
+		}
+		out = append(out, device)
+	}
+	return out, nil
+}
+
+// portState reads sysfs's "4: ACTIVE".
+func portState(s string) PortState {
+	states := []PortState{'1': PortDown, '2': PortInit, '3': PortArmed, '4': PortActive, '5': PortActiveDefer}
+	if len(s) < 2 || s[1] != ':' || int(s[0]) >= len(states) || states[s[0]] == "" {
+		return PortUnknown
+	}
+	return states[s[0]]
+}
+
+// served names the links that stand behind a port's GIDs.
+func served(p sys.Port, links []sys.Link) []string {
+	var names []string
+	for _, l := range links {
+		if slices.ContainsFunc(p.GIDs, func(g sys.GID) bool { return belongs(g, l) }) {
+			names = append(names, l.Name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// belongs tells whether a GID is that of a link. A RoCE port's table names the
+// interface of each entry, but those of all namespaces, where another one may
+// have the same name: so the GID has to be made from an address of the link
+// too. An InfiniBand port's first GID has the port GUID, with which the
+// hardware address of its IPoIB interfaces ends.
+func belongs(g sys.GID, l sys.Link) bool {
+	gid := g.GID.As16()
+	if g.Interface == "" {
+		return g.Index == 0 && len(l.HardwareAddr) == 20 && [8]byte(l.HardwareAddr[12:]) == [8]byte(gid[8:])
+	}
+	if g.Interface != l.Name {
+		return false
+	}
+	if len(l.HardwareAddr) == 6 && g.GID == linkLocal([6]byte(l.HardwareAddr)) {
+		return true
+	}
+	return slices.ContainsFunc(l.Addrs, func(p netip.Prefix) bool { return p.Addr().As16() == gid })
+}
+
+// linkLocal is the default GID of an Ethernet interface: fe80:: and its
+// modified EUI-64.
+func linkLocal(mac [6]byte) netip.Addr {
+	return netip.AddrFrom16([16]byte{
+		0: 0xfe, 1: 0x80,
+		8: mac[0] ^ 2, 9: mac[1], 10: mac[2], 11: 0xff,
+		12: 0xfe, 13: mac[3], 14: mac[4], 15: mac[5],
+	})
+}
