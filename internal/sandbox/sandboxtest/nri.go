@@ -11,21 +11,27 @@ import (
 // StartNRI serves NRI on a Unix socket at path, by the same code that
 // containerd and CRI-O have it from. No plugin is launched from disk.
 func (r *Runtime) StartNRI(socket string) error {
+	inner := socket + ".runtime"
 	none := filepath.Join(filepath.Dir(socket), "no-nri-plugins")
 	nri, err := adaptation.New("sandboxtest", "2.4.2", r.synchronize,
 		func(context.Context, []*adaptation.ContainerUpdate) ([]*adaptation.ContainerUpdate, error) {
 			return nil, nil
 		},
-		adaptation.WithSocketPath(socket), adaptation.WithPluginPath(none), adaptation.WithPluginConfigPath(none))
+		adaptation.WithSocketPath(inner), adaptation.WithPluginPath(none), adaptation.WithPluginConfigPath(none))
 	if err != nil {
 		return fmt.Errorf("sandboxtest: %w", err)
 	}
 	if err := nri.Start(); err != nil {
 		return fmt.Errorf("sandboxtest: %w", err)
 	}
+	front, err := startRelay(socket, inner)
+	if err != nil {
+		nri.Stop()
+		return fmt.Errorf("sandboxtest: %w", err)
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.nri = nri
+	r.nri, r.front = nri, front
 	return nil
 }
 
@@ -33,11 +39,12 @@ func (r *Runtime) StartNRI(socket string) error {
 // may follow; sandboxes stay.
 func (r *Runtime) StopNRI() {
 	r.mu.Lock()
-	nri := r.nri
-	r.nri = nil
+	nri, front := r.nri, r.front
+	r.nri, r.front = nil, nil
 	r.mu.Unlock()
 	if nri != nil {
 		nri.Stop()
+		front.close()
 	}
 }
 
@@ -64,6 +71,7 @@ func (r *Runtime) container(sandboxID, containerID string, running bool) error {
 	if nri == nil {
 		return nil
 	}
+	defer nri.BlockPluginSync().Unblock()
 	pod, container := nriPod(st.Sandbox, true), nriContainer(sandboxID, containerID, running)
 	if running {
 		return nri.StartContainer(context.Background(), &adaptation.StartContainerRequest{Pod: pod, Container: container})

@@ -42,6 +42,7 @@ type Runtime struct {
 
 	mu        sync.Mutex
 	nri       *adaptation.Adaptation
+	front     *relay
 	sandboxes map[string]*state
 	failure   error
 	info      map[string]string // verbose info instead of the right one, by sandbox ID
@@ -102,6 +103,7 @@ func (r *Runtime) AddSandbox(s Sandbox) error {
 		return fmt.Errorf("sandboxtest: sandbox ID %s was used before", s.ID)
 	}
 	if nri != nil {
+		defer nri.BlockPluginSync().Unblock() // as containerd: a plugin hears of all of it or none
 		if err := nri.RunPodSandbox(context.Background(), &adaptation.RunPodSandboxRequest{Pod: nriPod(s, true)}); err != nil {
 			return fmt.Errorf("sandboxtest: RunPodSandbox of %s: %w", s.ID, err)
 		}
@@ -124,11 +126,21 @@ func (r *Runtime) StopSandbox(id string) error {
 		return nil
 	}
 	st.ready = false
+	r.mu.Unlock()
+	return r.StopHook(id)
+}
+
+// StopHook calls NRI's StopPodSandbox alone: KillSandbox and StopHook are
+// StopSandbox in two steps.
+func (r *Runtime) StopHook(id string) error {
+	r.mu.Lock()
+	st, ok := r.sandboxes[id]
 	nri := r.nri
 	r.mu.Unlock()
-	if nri == nil {
+	if !ok || nri == nil {
 		return nil
 	}
+	defer nri.BlockPluginSync().Unblock()
 	if err := nri.StopPodSandbox(context.Background(), &adaptation.StopPodSandboxRequest{Pod: nriPod(st.Sandbox, true)}); err != nil {
 		return fmt.Errorf("sandboxtest: StopPodSandbox of %s: %w", id, err)
 	}
@@ -163,6 +175,7 @@ func (r *Runtime) RemoveSandbox(id string) error {
 	if nri == nil {
 		return nil
 	}
+	defer nri.BlockPluginSync().Unblock()
 	if err := nri.RemovePodSandbox(context.Background(), &adaptation.RemovePodSandboxRequest{Pod: nriPod(st.Sandbox, false)}); err != nil {
 		return fmt.Errorf("sandboxtest: RemovePodSandbox of %s: %w", id, err)
 	}
