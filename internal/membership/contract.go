@@ -6,8 +6,10 @@ package membership
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 
+	"github.com/go-logr/logr"
 	"github.com/rdma-multicast/rdma-multicast/rdma"
 )
 
@@ -97,6 +99,32 @@ type Verdict struct {
 
 type State string // Waiting, Joining, Joined, Failing, Leaving, Refused (same words as the API)
 
+const (
+	StateWaiting State = "Waiting"
+	StateJoining State = "Joining"
+	StateJoined  State = "Joined"
+	StateFailing State = "Failing"
+	StateLeaving State = "Leaving"
+	StateRefused State = "Refused"
+)
+
+// Reasons of a Verdict.
+const (
+	ReasonUnknownGroup      = "UnknownGroup"
+	ReasonNotAllowed        = "NotAllowed"
+	ReasonNotAccepted       = "NotAccepted"
+	ReasonInvalidAnnotation = "InvalidAnnotation"
+	ReasonInterfaceNotFound = "InterfaceNotFound"
+	ReasonInterfaceNotRDMA  = "InterfaceNotRDMA"
+	ReasonNoRDMAInterface   = "NoRDMAInterface"
+)
+
+// ErrGroupGone is Protocol.Begin's answer for a group that was or is being deleted.
+var ErrGroupGone = errors.New("the group was deleted")
+
+// ParseRequests parses a pod's annotation; see the brief.
+func ParseRequests(annotation, podNamespace string) ([]Request, error) { panic("contract") }
+
 // Plan is a pure function.
 func Plan(groups []Group, pods []Pod, interfaces map[string]Interfaces, limits Limits) ([]Wanted, []Verdict) {
 	panic("contract")
@@ -123,7 +151,8 @@ type TableOptions struct {
 	Protocol Protocol
 	// Changed is called (not under a lock, coalesced) when a snapshot would differ.
 	Changed func()
-	// logger, clock, backoff, join timeout ... up to the author
+	Log     logr.Logger
+	// clock, backoff, join timeout ... up to the author
 }
 
 func NewTable(TableOptions) *Table { panic("contract") }
@@ -150,5 +179,8 @@ type Status struct {
 	Params  rdma.Params
 	Epoch   int64
 }
+
+// Available: why rdma_cm can't be used at all; ENOENT while the module isn't loaded.
+func (t *Table) Available() error { panic("contract") }
 
 // Also: Available() error — why rdma_cm can't be used at all (module not loaded), nil when it can.

@@ -1,0 +1,165 @@
+package controllers
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rdma-multicast/rdma-multicast/api/v1alpha1"
+	"github.com/rdma-multicast/rdma-multicast/internal/membership"
+	"github.com/rdma-multicast/rdma-multicast/rdma"
+)
+
+const (
+	// settledListing is how often interfaces are listed where all is as wanted.
+	settledListing = 10 * time.Second
+	// firstListing and longestListing bound how often they are where something
+	// isn't.
+	firstListing   = time.Second
+	longestListing = 5 * time.Second
+
+	// What a MulticastNode takes.
+	maxNodeDevices      = 64
+	maxDeviceInterfaces = 32
+)
+
+// scopeInterfaces lists the interfaces of sandboxes and of the node, and keeps
+// what it found for a while. A namespace is open only while it is listed.
+type scopeInterfaces struct {
+	host *rdma.Host
+	// nodeNetNS is the path of the node's own network namespace; "" for that
+	// of this process.
+	nodeNetNS string
+
+	scopes map[string]*listedScope
+
+	found   []rdma.Device
+	foundAt time.Time
+}
+
+type listedScope struct {
+	membership.Interfaces
+	at       time.Time
+	interval time.Duration
+}
+
+func (l *listedScope) due() time.Time { return l.at.Add(l.interval) }
+
+// list returns the interfaces of a scope, listing them where that is due. An
+// error hides what was found earlier only if there was nothing: a namespace
+// that can't be looked into for a moment doesn't end memberships.
+func (s *scopeInterfaces) list(scope, netns string, now time.Time) membership.Interfaces {
+	l := s.scopes[scope]
+	if l != nil && now.Before(l.due()) {
+		return l.Interfaces
+	}
+	if l == nil {
+		l = &listedScope{}
+		if s.scopes == nil {
+			s.scopes = map[string]*listedScope{}
+		}
+		s.scopes[scope] = l
+	}
+	found := s.look(scope, netns)
+	if found.Err == nil || l.at.IsZero() || l.Err != nil {
+		l.Interfaces = found
+	}
+	l.at = now
+	return l.Interfaces
+}
+
+func (s *scopeInterfaces) look(scope, netns string) (found membership.Interfaces) {
+	if scope == membership.NodeScope {
+		netns = s.nodeNetNS
+	}
+	var ns *rdma.NetNS
+	if netns != "" {
+		ns, found.Err = s.host.OpenNetNS(netns)
+		if found.Err != nil {
+			return found
+		}
+		defer func() {
+			if err := ns.Close(); err != nil && found.Err == nil {
+				found.Err = fmt.Errorf("closing network namespace %s: %w", netns, err)
+			}
+		}()
+	}
+	if found.Links, found.Err = s.host.LinkNames(ns); found.Err != nil {
+		return found
+	}
+	found.RDMA, found.Err = s.host.Interfaces(ns)
+	return found
+}
+
+// devices are the node's RDMA devices, listed anew where that is due.
+func (s *scopeInterfaces) devices(now time.Time) ([]rdma.Device, error) {
+	interval := settledListing
+	if len(s.found) == 0 {
+		interval = firstListing
+	}
+	if now.Before(s.foundAt.Add(interval)) {
+		return s.found, nil
+	}
+	found, err := s.host.Devices()
+	if err != nil {
+		return s.found, fmt.Errorf("listing RDMA devices: %w", err)
+	}
+	s.found, s.foundAt = found, now
+	return found, nil
+}
+
+// settle tells which of the scopes have something that isn't as wanted, forgets
+// those not named, and returns when the next listing is due.
+func (s *scopeInterfaces) settle(unsatisfied map[string]bool, now time.Time) time.Duration {
+	next := settledListing
+	for scope, l := range s.scopes {
+		missing, known := unsatisfied[scope]
+		switch {
+		case !known:
+			delete(s.scopes, scope)
+			continue
+		case !missing:
+			l.interval = settledListing
+		case l.interval == 0 || l.interval == settledListing:
+			l.interval = firstListing
+		case l.at.Equal(now): // listed just now, and it didn't help
+			l.interval = min(2*l.interval, longestListing)
+		}
+		next = min(next, l.due().Sub(now))
+	}
+	return max(next, 0)
+}
+
+// nodeDevices converts the inventory for the MulticastNode.
+func nodeDevices(devices []rdma.Device) []v1alpha1.NodeDevice {
+	var ports []v1alpha1.NodeDevice
+	for _, d := range devices {
+		var numa *int32
+		if d.NUMANode >= 0 {
+			n := int32(d.NUMANode)
+			numa = &n
+		}
+		for _, p := range d.Ports {
+			interfaces := slices.Clone(p.Interfaces)
+			slices.Sort(interfaces)
+			interfaces = slices.Compact(interfaces)
+			ports = append(ports, v1alpha1.NodeDevice{
+				Name:       d.Name,
+				Port:       int32(p.Number),
+				LinkLayer:  v1alpha1.LinkLayer(p.LinkLayer),
+				State:      string(p.State),
+				NodeGUID:   d.NodeGUID,
+				NUMANode:   numa,
+				Interfaces: interfaces[:min(len(interfaces), maxDeviceInterfaces)],
+			})
+		}
+	}
+	slices.SortFunc(ports, func(a, b v1alpha1.NodeDevice) int {
+		if c := strings.Compare(a.Name, b.Name); c != 0 {
+			return c
+		}
+		return int(a.Port - b.Port)
+	})
+	return ports[:min(len(ports), maxNodeDevices)]
+}

@@ -1,0 +1,5 @@
+//go:build fault_noliveget
+
+package controllers
+
+const checksGroupLive = false

@@ -1,0 +1,86 @@
+package controllers
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/rdma-multicast/rdma-multicast/internal/membership"
+)
+
+// NodeMetrics are an agent's own metrics. Their labels are bounded: no group,
+// pod or interface is one. The nil value counts nothing.
+type NodeMetrics struct {
+	memberships *prometheus.GaugeVec
+	joins       *prometheus.CounterVec
+	planning    prometheus.Histogram
+
+	seen map[membership.Key]seenMembership // of the planning goroutine alone
+}
+
+type seenMembership struct {
+	epoch   int64
+	failing bool
+}
+
+// NewNodeMetrics registers the metrics with registerer.
+func NewNodeMetrics(registerer prometheus.Registerer, fabric string) (*NodeMetrics, error) {
+	m := &NodeMetrics{
+		memberships: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "rdma_multicast_memberships",
+			Help: "Memberships that this node holds or tries to, by state.",
+		}, []string{"state"}),
+		joins: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "rdma_multicast_joins_total",
+			Help: "Joins and rejoins that succeeded (result joined), and memberships that began to fail (result failed).",
+		}, []string{"result"}),
+		planning: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "rdma_multicast_planning_duration_seconds",
+			Help:    "Time that one planning of all memberships of the node takes, looking at interfaces included.",
+			Buckets: prometheus.ExponentialBuckets(0.0005, 4, 8),
+		}),
+		seen: map[membership.Key]seenMembership{},
+	}
+	info := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name:        "rdma_multicast_agent_info",
+		Help:        "Always 1; the label fabric is kernel, or simulated where nothing is joined on real hardware.",
+		ConstLabels: prometheus.Labels{"fabric": fabric},
+	})
+	info.Set(1)
+	for _, c := range []prometheus.Collector{m.memberships, m.joins, m.planning, info} {
+		if err := registerer.Register(c); err != nil {
+			return nil, fmt.Errorf("registering the agent's metrics: %w", err)
+		}
+	}
+	return m, nil
+}
+
+// observe counts one planning and what is held after it.
+func (m *NodeMetrics) observe(took time.Duration, held []membership.Status) {
+	if m == nil {
+		return
+	}
+	m.planning.Observe(took.Seconds())
+	states := map[membership.State]int{
+		membership.StateWaiting: 0, membership.StateJoining: 0, membership.StateJoined: 0,
+		membership.StateFailing: 0, membership.StateLeaving: 0, membership.StateRefused: 0,
+	}
+	seen := make(map[membership.Key]seenMembership, len(held))
+	for _, s := range held {
+		states[s.State]++
+		before := m.seen[s.Key]
+		now := seenMembership{epoch: s.Epoch, failing: s.State == membership.StateFailing}
+		if s.Epoch > before.epoch {
+			m.joins.WithLabelValues("joined").Add(float64(s.Epoch - before.epoch))
+		}
+		if now.failing && !before.failing {
+			m.joins.WithLabelValues("failed").Inc()
+		}
+		seen[s.Key] = now
+	}
+	m.seen = seen
+	for state, n := range states {
+		m.memberships.WithLabelValues(string(state)).Set(float64(n))
+	}
+}

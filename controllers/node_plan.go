@@ -1,0 +1,267 @@
+package controllers
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/rdma-multicast/rdma-multicast/api/v1alpha1"
+	"github.com/rdma-multicast/rdma-multicast/internal/membership"
+	"github.com/rdma-multicast/rdma-multicast/internal/sandbox"
+	"github.com/rdma-multicast/rdma-multicast/rdma"
+)
+
+// NodePlannerOptions are a NodePlanner's parts and settings.
+type NodePlannerOptions struct {
+	Host *rdma.Host
+	// NodeNetNS is the path of the node's own network namespace, "" for that of
+	// this process.
+	NodeNetNS string
+	// NodeInterfacesOnly: pods' own network namespaces aren't looked into; all
+	// pods use the node's interfaces.
+	NodeInterfacesOnly bool
+	// Simulated is said in the MulticastNode.
+	Simulated bool
+	Limits    membership.Limits
+
+	Table     *membership.Table
+	Sandboxes func() (live []sandbox.Sandbox, synced bool)
+	Record    *NodeRecord
+	Reporter  *NodeReporter
+	Metrics   *NodeMetrics
+	Log       logr.Logger
+}
+
+// NodePlanner plans the node's memberships whenever anything that they depend
+// on has changed: groups, pods, sandboxes, interfaces, or the memberships
+// themselves. Each planning looks at everything anew; many changes at once make
+// one.
+type NodePlanner struct {
+	NodePlannerOptions
+	groups, pods client.Reader // caches
+	trigger      *trigger[planning]
+	interfaces   scopeInterfaces
+	accepted     acceptedGroups
+	annotations  map[string]string // by sandbox ID: the last that the API's pod had
+	planned      atomic.Bool
+	ending       atomic.Pointer[map[types.NamespacedName]bool]
+}
+
+// planning is the one request of the planner's queue.
+type planning struct{}
+
+// NewNodePlanner makes the planner; its Table and Sandboxes may be set until
+// SetupWithManager.
+func NewNodePlanner(options NodePlannerOptions) *NodePlanner {
+	return &NodePlanner{
+		NodePlannerOptions: options,
+		trigger:            newTrigger[planning](),
+		interfaces:         scopeInterfaces{host: options.Host, nodeNetNS: options.NodeNetNS},
+		annotations:        map[string]string{},
+	}
+}
+
+// Trigger has the memberships planned anew, soon. It never blocks.
+func (p *NodePlanner) Trigger() { p.trigger.Add(planning{}) }
+
+// Planned says whether memberships have been planned with everything known:
+// groups, pods, and the runtime's sandboxes.
+func (p *NodePlanner) Planned() bool { return p.planned.Load() }
+
+// Ending says whether a pod is being deleted or has completed, as far as was
+// known at the last planning. It is for the runtime's hooks, hence never waits.
+func (p *NodePlanner) Ending(namespace, name, _ string) bool {
+	ending := p.ending.Load()
+	return ending != nil && (*ending)[types.NamespacedName{Namespace: namespace, Name: name}]
+}
+
+// SetupWithManager adds the controller that plans.
+func (p *NodePlanner) SetupWithManager(mgr ctrl.Manager) error {
+	p.groups, p.pods = mgr.GetCache(), mgr.GetCache()
+	c, err := controller.NewTyped("node-plan", mgr, nodeControllerOptions[planning](p))
+	if err != nil {
+		return fmt.Errorf("adding the planner: %w", err)
+	}
+	for _, s := range []source.TypedSource[planning]{
+		p.trigger,
+		source.TypedKind(mgr.GetCache(), &v1alpha1.MulticastGroup{}, planOn[*v1alpha1.MulticastGroup](groupChanged)),
+		source.TypedKind(mgr.GetCache(), &corev1.Pod{}, planOn[*corev1.Pod](podChanged)),
+	} {
+		if err := c.Watch(s); err != nil {
+			return fmt.Errorf("adding the planner: %w", err)
+		}
+	}
+	return nil
+}
+
+// Reconcile plans once.
+func (p *NodePlanner) Reconcile(ctx context.Context, _ planning) (reconcile.Result, error) {
+	start := time.Now()
+	var groups v1alpha1.MulticastGroupList
+	if err := p.groups.List(ctx, &groups); err != nil {
+		return reconcile.Result{}, fmt.Errorf("listing groups: %w", err)
+	}
+	var apiPods corev1.PodList
+	if err := p.pods.List(ctx, &apiPods); err != nil {
+		return reconcile.Result{}, fmt.Errorf("listing pods: %w", err)
+	}
+	ending := map[types.NamespacedName]bool{}
+	for i := range apiPods.Items {
+		if podEnding(&apiPods.Items[i]) {
+			ending[podKey(&apiPods.Items[i])] = true
+		}
+	}
+	p.ending.Store(&ending)
+	live, synced := p.Sandboxes()
+	p.reportDevices(start)
+	if !synced {
+		// Which sandboxes live isn't known: whatever is joined stays. The
+		// tracker triggers once it knows.
+		return reconcile.Result{RequeueAfter: settledListing}, nil
+	}
+
+	pods, objects := p.matchPods(live, apiPods.Items)
+	interfaces := p.listInterfaces(pods, start)
+	planningGroups := p.accepted.of(groups.Items)
+	wanted, verdicts := membership.Plan(planningGroups, pods, interfaces, p.Limits)
+	for i := range wanted {
+		if wanted[i].Scope == membership.NodeScope {
+			wanted[i].NetNS = p.NodeNetNS
+		}
+	}
+	p.Table.Apply(wanted)
+
+	state := planned{groups: planningGroups, pods: pods, objects: objects, verdicts: verdicts, held: p.Table.Snapshot()}
+	p.Record.SetGroups(state.numbers(), true)
+	p.Reporter.set(state.answers(apiPods.Items))
+	p.Metrics.observe(time.Since(start), state.held)
+	if !p.planned.Swap(true) {
+		p.Log.Info("memberships planned for the first time", "groups", len(planningGroups), "pods", len(pods), "wanted", len(wanted))
+	}
+	return reconcile.Result{RequeueAfter: max(p.interfaces.settle(state.unsatisfied(), start), time.Millisecond)}, nil
+}
+
+// matchPods finds the pods with a live sandbox that ask for groups, and the
+// API's object of each, by sandbox's pod UID, where there is one.
+//
+// The annotation is the API's object's, so that an edit of a running pod is
+// followed; it is the sandbox's copy from the pod's start where the object is
+// gone or not known yet.
+func (p *NodePlanner) matchPods(live []sandbox.Sandbox, apiPods []corev1.Pod) ([]membership.Pod, map[string]*corev1.Pod) {
+	byUID := make(map[string]*corev1.Pod, len(apiPods))
+	for i := range apiPods {
+		pod := &apiPods[i]
+		byUID[string(pod.UID)] = pod
+		// A static pod's sandbox has kubelet's UID of it, which the mirror
+		// object carries as a hash.
+		if hash := pod.Annotations[corev1.MirrorPodAnnotationKey]; hash != "" {
+			byUID[hash] = pod
+		}
+	}
+	annotations := make(map[string]string, len(live))
+	var pods []membership.Pod
+	objects := map[string]*corev1.Pod{}
+	for _, s := range live {
+		annotation := s.Annotations[v1alpha1.GroupsAnnotation]
+		object := byUID[s.PodUID]
+		if object != nil && object.Namespace == s.PodNamespace && object.Name == s.PodName {
+			annotation = object.Annotations[v1alpha1.GroupsAnnotation]
+			annotations[s.ID] = annotation
+			objects[s.PodUID] = object
+		} else if last, ok := p.annotations[s.ID]; ok {
+			annotation = last
+			annotations[s.ID] = last
+		}
+		if strings.TrimSpace(annotation) == "" {
+			continue
+		}
+		pod := membership.Pod{UID: s.PodUID, Namespace: s.PodNamespace, Name: s.PodName, SandboxID: s.ID, NetNS: s.NetNS}
+		if p.NodeInterfacesOnly {
+			pod.NetNS = ""
+		}
+		pod.Requests, pod.RequestError = membership.ParseRequests(annotation, s.PodNamespace)
+		pods = append(pods, pod)
+	}
+	p.annotations = annotations
+	slices.SortFunc(pods, func(a, b membership.Pod) int {
+		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name), strings.Compare(a.SandboxID, b.SandboxID))
+	})
+	return pods, objects
+}
+
+func (p *NodePlanner) listInterfaces(pods []membership.Pod, now time.Time) map[string]membership.Interfaces {
+	found := map[string]membership.Interfaces{
+		membership.NodeScope: p.interfaces.list(membership.NodeScope, p.NodeNetNS, now),
+	}
+	for _, pod := range pods {
+		if pod.NetNS != "" {
+			found[pod.SandboxID] = p.interfaces.list(pod.SandboxID, pod.NetNS, now)
+		}
+	}
+	return found
+}
+
+// reportDevices brings the node's devices and its condition up to date.
+func (p *NodePlanner) reportDevices(now time.Time) {
+	devices, err := p.interfaces.devices(now)
+	if err == nil {
+		p.Record.SetDevices(nodeDevices(devices))
+	}
+	p.Record.SetReady(rdmaReady(p.Table.Available(), devices, err, p.Simulated))
+}
+
+// rdmaReady is the condition RDMAReady.
+func rdmaReady(unavailable error, devices []rdma.Device, listing error, simulated bool) metav1.Condition {
+	c := metav1.Condition{Type: v1alpha1.ConditionRDMAReady, Status: metav1.ConditionFalse}
+	switch {
+	case errors.Is(unavailable, syscall.ENOENT):
+		c.Reason = v1alpha1.ReasonModuleNotLoaded
+		c.Message = "kernel module rdma_ucm isn't loaded (no /dev/infiniband/rdma_cm); run modprobe rdma_ucm"
+	case unavailable != nil:
+		c.Reason, c.Message = v1alpha1.ReasonRDMACMFailed, truncate(unavailable.Error(), maxConditionMessage)
+	case listing != nil:
+		c.Reason, c.Message = v1alpha1.ReasonRDMACMFailed, truncate(listing.Error(), maxConditionMessage)
+	case len(devices) == 0:
+		c.Reason, c.Message = v1alpha1.ReasonNoRDMADevice, "the node has no RDMA device: is the NIC's RDMA driver loaded (rdma link show)?"
+	case simulated:
+		c.Status, c.Reason = metav1.ConditionTrue, v1alpha1.ReasonSimulated
+		c.Message = "simulated fabric: nothing is joined on real hardware"
+	default:
+		c.Status, c.Reason = metav1.ConditionTrue, v1alpha1.ReasonRDMAAvailable
+		c.Message = fmt.Sprintf("rdma_cm can be used, %d RDMA devices", len(devices))
+	}
+	return c
+}
+
+// nodeControllerOptions are what the controllers of an agent have in common: an
+// agent waits for the API server as long as it takes, and there may be several
+// agents in one process.
+func nodeControllerOptions[request comparable](r reconcile.TypedReconciler[request]) controller.TypedOptions[request] {
+	return controller.TypedOptions[request]{
+		Reconciler:         r,
+		NeedLeaderElection: ptr.To(false),
+		CacheSyncTimeout:   365 * 24 * time.Hour,
+		SkipNameValidation: ptr.To(true),
+	}
+}
+
+func podKey(pod *corev1.Pod) types.NamespacedName {
+	return types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}
+}

@@ -1,0 +1,395 @@
+package controllers
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/rdma-multicast/rdma-multicast/api/v1alpha1"
+)
+
+// Intervals of a NodeRecord.
+const (
+	// DefaultGatherInterval is how long changes that nobody waits for are
+	// gathered into one write of the MulticastNode.
+	DefaultGatherInterval = 10 * time.Second
+
+	// rereadInterval: somebody who deletes the object or edits it by hand is
+	// noticed this late. Agents don't watch MulticastNodes.
+	rereadInterval = time.Minute
+	// writeTimeout of one attempt to write.
+	writeTimeout = 10 * time.Second
+	// firstWriteDelay and longestWriteDelay bound the backoff of writes.
+	firstWriteDelay   = 200 * time.Millisecond
+	longestWriteDelay = 5 * time.Second
+)
+
+// NodeRecord keeps the MulticastNode of the agent's own node, which it alone
+// writes: the entry of each group that this node is, or may be, a member of,
+// the RDMA devices, and whether rdma_cm can be used.
+//
+// Whoever begins or ends a group waits for a write that includes it; all that
+// wait at the same moment share one. Everything else is gathered.
+type NodeRecord struct {
+	client client.Client // past any cache
+	name   string
+	bootID string
+	gather time.Duration
+	log    logr.Logger
+
+	mu       sync.Mutex
+	entries  map[types.UID]*recordEntry
+	devices  []v1alpha1.NodeDevice
+	ready    *metav1.Condition
+	revision int64 // of all the above; raised with each change
+	waiters  []recordWaiter
+	due      time.Time // of the next write; zero: none
+	loaded   bool      // what an earlier process left has been read
+	lastErr  error     // of the last write
+
+	wake chan struct{}
+
+	// Of the writing goroutine alone.
+	object   *v1alpha1.MulticastNode // as last read or written; nil: not known
+	nodeUID  types.UID
+	nodeRead bool // nodeUID is from after the last reread
+	failures int
+}
+
+// recordEntry is one entry and why it is there.
+type recordEntry struct {
+	v1alpha1.NodeGroup
+	begun     bool // by this process
+	inherited bool // from an earlier process, whose memberships ended with it
+}
+
+type recordWaiter struct {
+	revision int64
+	done     chan error
+}
+
+// NewNodeRecord keeps the MulticastNode called name. The client must not read
+// from a cache. A gather interval of zero is DefaultGatherInterval.
+func NewNodeRecord(c client.Client, name, bootID string, gather time.Duration, log logr.Logger) *NodeRecord {
+	if gather == 0 {
+		gather = DefaultGatherInterval
+	}
+	return &NodeRecord{
+		client:  c,
+		name:    name,
+		bootID:  bootID,
+		gather:  gather,
+		log:     log,
+		entries: map[types.UID]*recordEntry{},
+		due:     time.Now(),
+		wake:    make(chan struct{}, 1),
+	}
+}
+
+// NeedLeaderElection implements manager.LeaderElectionRunnable: each node
+// writes its own object.
+func (r *NodeRecord) NeedLeaderElection() bool { return false }
+
+// SetDevices sets the RDMA ports of the node.
+func (r *NodeRecord) SetDevices(devices []v1alpha1.NodeDevice) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if equality.Semantic.DeepEqual(r.devices, devices) {
+		return
+	}
+	r.devices = devices
+	r.changed(r.gather)
+}
+
+// SetReady sets the condition RDMAReady. Its transition time is kept where the
+// status stays the same.
+func (r *NodeRecord) SetReady(condition metav1.Condition) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.ready != nil && r.ready.Status == condition.Status && r.ready.Reason == condition.Reason && r.ready.Message == condition.Message {
+		return
+	}
+	r.log.Info("RDMA on this node", "ready", condition.Status, "reason", condition.Reason, "message", condition.Message)
+	r.ready = &condition
+	r.changed(r.gather)
+}
+
+// SetGroups sets the numbers of the groups that this node takes part in, by
+// UID. It makes no entry: that is Begin's. With prune, entries of an earlier
+// process that groups doesn't name are taken away; ask for it once all that
+// could want one is known.
+func (r *NodeRecord) SetGroups(groups map[types.UID]v1alpha1.NodeGroup, prune bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	changed := false
+	for uid, e := range r.entries {
+		numbers, wanted := groups[uid]
+		switch {
+		case !wanted && e.inherited && prune:
+			delete(r.entries, uid)
+			changed = true
+			r.log.Info("entry of an earlier process taken away", "group", e.Namespace+"/"+e.Name, "uid", uid)
+			continue
+		case !wanted:
+			// Being left: nothing is wanted any more, but it counts until End.
+			numbers = e.NodeGroup
+			numbers.Members, numbers.Joined, numbers.Failing, numbers.Message = 0, 0, 0, ""
+		}
+		if e.NodeGroup != numbers {
+			e.NodeGroup = numbers
+			changed = true
+		}
+	}
+	if changed {
+		r.changed(r.gather)
+	}
+}
+
+// changed notes that something has to be written, at the latest after about
+// delay. Called with the lock held.
+func (r *NodeRecord) changed(delay time.Duration) {
+	r.revision++
+	if delay > 0 {
+		delay = wait.Jitter(delay, 0.2)
+	}
+	if due := time.Now().Add(delay); r.due.IsZero() || due.Before(r.due) {
+		r.due = due
+		r.signal()
+	}
+}
+
+func (r *NodeRecord) signal() {
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
+}
+
+// await has what has changed so far written at once and waits for it. Called
+// without the lock.
+func (r *NodeRecord) await(ctx context.Context, change func() error) error {
+	r.mu.Lock()
+	if err := change(); err != nil {
+		r.mu.Unlock()
+		return err
+	}
+	r.changed(0)
+	w := recordWaiter{revision: r.revision, done: make(chan error, 1)}
+	r.waiters = append(r.waiters, w)
+	r.mu.Unlock()
+	select {
+	case err := <-w.done:
+		return err
+	case <-ctx.Done():
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		for i := range r.waiters {
+			if r.waiters[i].done == w.done {
+				r.waiters = append(r.waiters[:i], r.waiters[i+1:]...)
+				break
+			}
+		}
+		return fmt.Errorf("MulticastNode %s isn't written yet: %w", r.name, cmp.Or(r.lastErr, ctx.Err()))
+	}
+}
+
+// Start writes the object until ctx ends. What is still to be written then
+// stays unwritten: an entry too many is safe, and the next process prunes it.
+func (r *NodeRecord) Start(ctx context.Context) error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	var notBefore time.Time
+	reread := time.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-r.wake:
+		case <-timer.C:
+		}
+		r.mu.Lock()
+		next := r.due
+		r.mu.Unlock()
+		if next.IsZero() || reread.Before(next) {
+			next = reread
+		}
+		if next.Before(notBefore) {
+			next = notBefore
+		}
+		if d := time.Until(next); d > 0 {
+			timer.Reset(d)
+			continue
+		}
+		if !time.Now().Before(reread) {
+			r.object, r.nodeRead = nil, false
+		}
+		err := r.write(ctx)
+		r.mu.Lock()
+		r.lastErr = err
+		r.mu.Unlock()
+		if err != nil {
+			notBefore = time.Now().Add(r.backoff(ctx, err))
+		} else {
+			notBefore = time.Time{}
+			reread = time.Now().Add(wait.Jitter(rereadInterval, 0.2))
+			if r.failures > 0 {
+				r.log.Info("the node's object is written again", "multicastNode", r.name)
+			}
+			r.failures = 0
+		}
+		timer.Reset(0)
+	}
+}
+
+// backoff tells those whom waiting doesn't help, and how long to wait.
+func (r *NodeRecord) backoff(ctx context.Context, err error) time.Duration {
+	if r.failures == 0 && ctx.Err() == nil {
+		r.log.Error(err, "the node's object can't be written", "multicastNode", r.name)
+	}
+	r.failures++
+	r.object = nil
+	if !transient(err) {
+		r.mu.Lock()
+		for _, w := range r.waiters {
+			w.done <- err
+		}
+		r.waiters = nil
+		r.mu.Unlock()
+	}
+	delay := firstWriteDelay << min(r.failures-1, 10)
+	return wait.Jitter(min(delay, longestWriteDelay), 0.2)
+}
+
+// transient: the API server is away or overloaded, and no answer of its own
+// says that it won't be different in a second.
+func transient(err error) bool {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return true
+	}
+	return apierrors.IsInternalError(err) || apierrors.IsServiceUnavailable(err) || apierrors.IsServerTimeout(err) ||
+		apierrors.IsTimeout(err) || apierrors.IsTooManyRequests(err)
+}
+
+// write brings the object in line with what is known, once. Conflicts are
+// tried again at once, on top of what is read then.
+func (r *NodeRecord) write(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	for {
+		if err := r.read(ctx); err != nil {
+			return err
+		}
+		object, revision, waited := r.desired()
+		if waited || !equality.Semantic.DeepEqual(object.Status, r.object.Status) {
+			err := r.client.Status().Update(ctx, object)
+			if (apierrors.IsConflict(err) || apierrors.IsNotFound(err)) && ctx.Err() == nil {
+				r.object = nil
+				continue
+			}
+			if err != nil {
+				return fmt.Errorf("writing MulticastNode %s: %w", r.name, err)
+			}
+			r.object = object
+		}
+		r.written(revision)
+		return nil
+	}
+}
+
+// desired is the object as it should be, of which revision, and whether
+// somebody waits for it.
+func (r *NodeRecord) desired() (*v1alpha1.MulticastNode, int64, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	object := r.object.DeepCopy()
+	status := &object.Status
+	status.NodeUID, status.BootID, status.Devices = r.nodeUID, r.bootID, r.devices
+	status.Groups = make([]v1alpha1.NodeGroup, 0, len(r.entries))
+	for _, e := range r.entries {
+		status.Groups = append(status.Groups, e.NodeGroup)
+	}
+	sortNodeGroups(status.Groups)
+	if r.ready != nil {
+		meta.SetStatusCondition(&status.Conditions, *r.ready)
+	}
+	return object, r.revision, len(r.waiters) > 0
+}
+
+// written answers those that waited for this revision or an older one.
+func (r *NodeRecord) written(revision int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	rest := r.waiters[:0]
+	for _, w := range r.waiters {
+		if w.revision > revision {
+			rest = append(rest, w)
+			continue
+		}
+		w.done <- nil
+	}
+	r.waiters = rest
+	switch {
+	case len(rest) > 0:
+		r.due = time.Now()
+	case r.revision > revision:
+		r.due = time.Now().Add(wait.Jitter(r.gather, 0.2))
+	default:
+		r.due = time.Time{}
+	}
+}
+
+// read makes sure that the object is known and there. The first time it takes
+// over the entries that an earlier process left.
+func (r *NodeRecord) read(ctx context.Context) error {
+	if !r.nodeRead {
+		var node corev1.Node
+		err := r.client.Get(ctx, client.ObjectKey{Name: r.name}, &node)
+		switch {
+		case err == nil:
+			r.nodeUID = node.UID
+		case !apierrors.IsNotFound(err):
+			return fmt.Errorf("reading node %s: %w", r.name, err)
+		}
+		r.nodeRead = true
+	}
+	if r.object != nil {
+		return nil
+	}
+	object := &v1alpha1.MulticastNode{}
+	err := r.client.Get(ctx, client.ObjectKey{Name: r.name}, object)
+	if apierrors.IsNotFound(err) {
+		object = &v1alpha1.MulticastNode{ObjectMeta: metav1.ObjectMeta{Name: r.name}}
+		if err := r.client.Create(ctx, object); err != nil {
+			return fmt.Errorf("creating MulticastNode %s: %w", r.name, err)
+		}
+	} else if err != nil {
+		return fmt.Errorf("reading MulticastNode %s: %w", r.name, err)
+	}
+	r.object = object
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.loaded {
+		return nil
+	}
+	r.loaded = true
+	for _, g := range object.Status.Groups {
+		if _, known := r.entries[g.UID]; !known {
+			r.entries[g.UID] = &recordEntry{NodeGroup: g, inherited: true}
+		}
+	}
+	return nil
+}
