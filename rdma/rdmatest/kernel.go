@@ -1,0 +1,152 @@
+package rdmatest
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+	"syscall"
+
+	"github.com/rdma-multicast/rdma-multicast/rdma/internal/sys"
+)
+
+// kernel is a node behind the seam of package rdma.
+type kernel struct{ n *Node }
+
+// handle is an open network namespace.
+type handle struct {
+	n    *Node
+	ns   *namespace
+	once sync.Once
+}
+
+func (h *handle) Close() error {
+	h.once.Do(func() {
+		h.n.fabric.mu.Lock()
+		defer h.n.fabric.mu.Unlock()
+		h.n.handles--
+	})
+	return nil
+}
+
+// namespace is the one behind a handle; fabric.mu is held.
+func (n *Node) namespace(ns sys.NetNS) (*namespace, error) {
+	if ns == nil {
+		return n.namespaces[""], nil
+	}
+	h, ok := ns.(*handle)
+	if !ok || h.n != n {
+		return nil, fmt.Errorf("a network namespace of another kernel: %w", syscall.EINVAL)
+	}
+	return h.ns, nil
+}
+
+func (k kernel) OpenNetNS(path string) (sys.NetNS, error) {
+	k.n.fabric.mu.Lock()
+	defer k.n.fabric.mu.Unlock()
+	ns := k.n.namespaces[path]
+	if ns == nil || path == "" {
+		return nil, syscall.ENOENT
+	}
+	k.n.handles++
+	return &handle{n: k.n, ns: ns}, nil
+}
+
+func (k kernel) OpenCM() (sys.CM, error) {
+	k.n.fabric.mu.Lock()
+	defer k.n.fabric.mu.Unlock()
+	if err := k.n.fault(OpOpen, nil, netip.Addr{}); err != nil {
+		return nil, err
+	}
+	if !k.n.loaded {
+		return nil, syscall.ENOENT
+	}
+	f := &file{n: k.n, ready: make(chan struct{}, 1), closed: make(chan struct{})}
+	k.n.files[f] = true
+	return f, nil
+}
+
+func (k kernel) Links(ns sys.NetNS) ([]sys.Link, error) {
+	k.n.fabric.mu.Lock()
+	defer k.n.fabric.mu.Unlock()
+	space, err := k.n.namespace(ns)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]sys.Link, 0, len(space.links))
+	for _, l := range space.links {
+		out = append(out, sys.Link{
+			Index:        l.index,
+			Name:         l.name,
+			Loopback:     l.name == loopback,
+			HardwareAddr: l.mac[:],
+			Addrs:        slices.Clone(l.addrs),
+		})
+	}
+	return out, nil
+}
+
+func (k kernel) DeviceNames(ns sys.NetNS) (map[uint32]string, error) {
+	k.n.fabric.mu.Lock()
+	defer k.n.fabric.mu.Unlock()
+	if _, err := k.n.namespace(ns); err != nil {
+		return nil, err
+	}
+	names := map[uint32]string{}
+	for _, d := range k.n.nics {
+		names[d.index] = d.name
+	}
+	return names, nil
+}
+
+func (k kernel) Devices() ([]sys.Device, error) {
+	k.n.fabric.mu.Lock()
+	defer k.n.fabric.mu.Unlock()
+	var out []sys.Device
+	for _, d := range k.n.nics {
+		p := sys.Port{Number: portNumber, LinkLayer: linkLayer, State: "4: ACTIVE"}
+		for i, e := range d.gids {
+			if e.link != nil {
+				p.GIDs = append(p.GIDs, sys.GID{Index: i, GID: e.gid, Interface: e.link.name})
+			}
+		}
+		g := d.guid
+		out = append(out, sys.Device{
+			Name:     d.name,
+			NodeGUID: fmt.Sprintf("%04x:%04x:%04x:%04x", g>>48, g>>32&0xffff, g>>16&0xffff, g&0xffff),
+			NUMANode: -1,
+			Ports:    []sys.Port{p},
+		})
+	}
+	slices.SortFunc(out, func(a, b sys.Device) int { return cmp.Compare(a.Name, b.Name) })
+	return out, nil
+}
+
+// Every device has one port, and that is Ethernet.
+const (
+	portNumber = 1
+	linkLayer  = "Ethernet"
+)
+
+func (k kernel) LinkLayer(device string, port int) (string, error) {
+	k.n.fabric.mu.Lock()
+	defer k.n.fabric.mu.Unlock()
+	if k.n.findNIC(device) == nil || port != portNumber {
+		return "", syscall.ENOENT
+	}
+	return linkLayer, nil
+}
+
+func (k kernel) GID(device string, port, index int) (netip.Addr, error) {
+	k.n.fabric.mu.Lock()
+	defer k.n.fabric.mu.Unlock()
+	d := k.n.findNIC(device)
+	if d == nil || port != portNumber || index < 0 || index >= len(d.gids) {
+		return netip.Addr{}, syscall.ENOENT
+	}
+	if d.gids[index].link == nil {
+		return netip.IPv6Unspecified(), nil
+	}
+	return d.gids[index].gid, nil
+}

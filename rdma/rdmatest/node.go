@@ -1,0 +1,365 @@
+package rdmatest
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"syscall"
+
+	"github.com/rdma-multicast/rdma-multicast/rdma"
+)
+
+// Node is a simulated machine.
+type Node struct {
+	fabric *Fabric
+	host   *rdma.Host
+	name   string
+	number int
+
+	// Guarded by fabric.mu.
+	loaded     bool
+	nextIndex  int
+	nics       []*nic
+	namespaces map[string]*namespace // by path; "" is the initial one
+	handles    int                   // open on namespaces
+	faults     []*Fault
+	// The tables of ucma.c: global, so that a handle of another file is told
+	// from one that doesn't exist.
+	files       map[*file]bool
+	ids         map[uint32]*cmID
+	memberships map[uint32]*membership
+}
+
+// nic is a RoCE device with one port.
+type nic struct {
+	node  *Node
+	name  string
+	index uint32 // ibdev index
+	guid  uint64
+	gids  []gidEntry
+}
+
+// gidEntry is a slot of a GID table, free where link is nil.
+type gidEntry struct {
+	gid  netip.Addr
+	link *link
+}
+
+type namespace struct {
+	path  string
+	links []*link
+}
+
+// link is a network interface.
+type link struct {
+	index int
+	name  string
+	mac   [6]byte
+	nic   *nic // nil: not RDMA
+	addrs []netip.Prefix
+	igmp  map[netip.Addr]int // users of each group
+	gone  bool
+}
+
+// Host is what the code under test gets in place of rdma.Local.
+func (n *Node) Host() *rdma.Host { return n.host }
+
+// Name is the node's name.
+func (n *Node) Name() string { return n.name }
+
+// AddNIC adds an Ethernet interface to the initial namespace and a RoCE v2
+// device with one port on it.
+func (n *Node) AddNIC(device, netdev string, addrs ...netip.Prefix) {
+	n.AddPlainInterface("", netdev, addrs...)
+	n.AddDevice(device, netdev)
+}
+
+// AddDevice puts a RoCE v2 device on an interface of the initial namespace, as
+// "rdma link add" does.
+func (n *Node) AddDevice(device, netdev string) {
+	n.fabric.mu.Lock()
+	defer n.fabric.mu.Unlock()
+	if n.findNIC(device) != nil {
+		panic("rdmatest: a second device " + device)
+	}
+	l := n.mustLink("", netdev)
+	n.nextIndex++
+	d := &nic{node: n, name: device, index: uint32(n.nextIndex), guid: guid(l.mac)}
+	n.nics = append(n.nics, d)
+	d.serve(l)
+}
+
+// RemoveDevice takes a device away from under its interface, as "rdma link
+// delete" does: every id on it gets DEVICE_REMOVAL and loses its memberships.
+func (n *Node) RemoveDevice(device string) {
+	n.fabric.mu.Lock()
+	defer n.fabric.mu.Unlock()
+	d := n.findNIC(device)
+	if d == nil {
+		panic("rdmatest: no device " + device)
+	}
+	for _, id := range n.ids {
+		if id.link != nil && id.link.nic == d {
+			id.deviceRemoved()
+		}
+	}
+	for _, ns := range n.namespaces {
+		for _, l := range ns.links {
+			if l.nic == d {
+				l.nic = nil
+			}
+		}
+	}
+	n.nics = slices.DeleteFunc(n.nics, func(x *nic) bool { return x == d })
+}
+
+// AddNetNS makes a network namespace with a loopback interface, bound at path.
+func (n *Node) AddNetNS(path string) {
+	n.fabric.mu.Lock()
+	defer n.fabric.mu.Unlock()
+	if n.namespaces[path] != nil {
+		panic("rdmatest: a second network namespace " + path)
+	}
+	n.namespaces[path] = n.newNamespace(path)
+}
+
+// AddMACVLAN makes a macvlan on parent, an interface of a NIC in the initial
+// namespace, and puts it into the namespace at path.
+func (n *Node) AddMACVLAN(path, netdev, parent string, addrs ...netip.Prefix) {
+	n.fabric.mu.Lock()
+	defer n.fabric.mu.Unlock()
+	p := n.mustLink("", parent)
+	l := n.addLink(path, netdev, addrs)
+	if p.nic != nil {
+		p.nic.serve(l)
+	}
+}
+
+// AddPlainInterface makes an Ethernet interface without RDMA in the namespace
+// at path; "" is the initial one.
+func (n *Node) AddPlainInterface(path, netdev string, addrs ...netip.Prefix) {
+	n.fabric.mu.Lock()
+	defer n.fabric.mu.Unlock()
+	n.addLink(path, netdev, addrs)
+}
+
+// DeleteInterface deletes an interface. Memberships on it are lost without an
+// IGMP leave on the wire and without an event.
+func (n *Node) DeleteInterface(path, netdev string) {
+	n.fabric.mu.Lock()
+	defer n.fabric.mu.Unlock()
+	l := n.mustLink(path, netdev)
+	l.delete()
+	ns := n.namespaces[path]
+	ns.links = slices.DeleteFunc(ns.links, func(x *link) bool { return x == l })
+}
+
+// DeleteNetNS is the end of a pod's network: its interfaces are deleted (see
+// DeleteInterface) and path is gone. Ids in it stay until they are closed.
+func (n *Node) DeleteNetNS(path string) {
+	n.fabric.mu.Lock()
+	defer n.fabric.mu.Unlock()
+	ns := n.mustNamespace(path)
+	if path == "" {
+		panic("rdmatest: the initial network namespace can't be deleted")
+	}
+	for _, l := range ns.links {
+		l.delete()
+	}
+	ns.links = nil
+	delete(n.namespaces, path)
+}
+
+// UnloadUCM takes the module rdma_ucm, and /dev/infiniband/rdma_cm with it,
+// away. EBUSY while the device is open: the kernel refuses too.
+func (n *Node) UnloadUCM() error {
+	n.fabric.mu.Lock()
+	defer n.fabric.mu.Unlock()
+	if len(n.files) > 0 {
+		return fmt.Errorf("rdmatest: module rdma_ucm is in use by %d open files: %w", len(n.files), syscall.EBUSY)
+	}
+	n.loaded = false
+	return nil
+}
+
+// LoadUCM loads the module rdma_ucm.
+func (n *Node) LoadUCM() {
+	n.fabric.mu.Lock()
+	defer n.fabric.mu.Unlock()
+	n.loaded = true
+}
+
+// What follows is called with fabric.mu held.
+
+func (n *Node) newNamespace(path string) *namespace {
+	ns := &namespace{path: path}
+	n.nextIndex++
+	ns.links = []*link{{
+		index: n.nextIndex,
+		name:  loopback,
+		addrs: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/8")},
+		igmp:  map[netip.Addr]int{},
+	}}
+	return ns
+}
+
+const loopback = "lo"
+
+func (n *Node) mustNamespace(path string) *namespace {
+	ns := n.namespaces[path]
+	if ns == nil {
+		panic("rdmatest: no network namespace " + path)
+	}
+	return ns
+}
+
+func (n *Node) mustLink(path, name string) *link {
+	l := n.mustNamespace(path).find(name)
+	if l == nil {
+		panic(fmt.Sprintf("rdmatest: no interface %s in namespace %q", name, path))
+	}
+	return l
+}
+
+func (n *Node) findNIC(name string) *nic {
+	for _, d := range n.nics {
+		if d.name == name {
+			return d
+		}
+	}
+	return nil
+}
+
+func (n *Node) addLink(path, name string, addrs []netip.Prefix) *link {
+	ns := n.mustNamespace(path)
+	if ns.find(name) != nil {
+		panic(fmt.Sprintf("rdmatest: a second interface %s in namespace %q", name, path))
+	}
+	n.nextIndex++
+	l := &link{
+		index: n.nextIndex,
+		name:  name,
+		mac:   [6]byte{2, 0, byte(n.number >> 8), byte(n.number), byte(n.nextIndex >> 8), byte(n.nextIndex)},
+		addrs: slices.Clone(addrs),
+		igmp:  map[netip.Addr]int{},
+	}
+	ns.links = append(ns.links, l)
+	return l
+}
+
+// memberOn tells whether any interface on a NIC is a member, in whichever
+// namespace.
+func (n *Node) memberOn(d *nic, group netip.Addr) bool {
+	for _, ns := range n.namespaces {
+		for _, l := range ns.links {
+			if l.nic == d && l.igmp[group] > 0 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (ns *namespace) find(name string) *link {
+	for _, l := range ns.links {
+		if l.name == name {
+			return l
+		}
+	}
+	return nil
+}
+
+// byAddr is the interface that has an address.
+func (ns *namespace) byAddr(addr netip.Addr) *link {
+	for _, l := range ns.links {
+		for _, p := range l.addrs {
+			if p.Addr() == addr {
+				return l
+			}
+		}
+	}
+	return nil
+}
+
+// serve gives an interface GIDs: the default one and one for each address.
+func (d *nic) serve(l *link) {
+	l.nic = d
+	d.addGID(l, linkLocal(l.mac))
+	for _, p := range l.addrs {
+		d.addGID(l, netip.AddrFrom16(p.Addr().As16()))
+	}
+}
+
+// addGID takes the first free slot, as ib_cache does.
+func (d *nic) addGID(l *link, gid netip.Addr) {
+	entry := gidEntry{gid: gid, link: l}
+	for i, e := range d.gids {
+		if e.link == nil {
+			d.gids[i] = entry
+			return
+		}
+	}
+	d.gids = append(d.gids, entry)
+}
+
+// gidIndex is the slot of an interface's address, -1 where there is none.
+func (d *nic) gidIndex(l *link, addr netip.Addr) int {
+	gid := netip.AddrFrom16(addr.As16())
+	return slices.IndexFunc(d.gids, func(e gidEntry) bool { return e.link == l && e.gid == gid })
+}
+
+// delete ends an interface: its GIDs go, its memberships go silently.
+func (l *link) delete() {
+	l.gone = true
+	clear(l.igmp)
+	if l.nic == nil {
+		return
+	}
+	for i, e := range l.nic.gids {
+		if e.link == l {
+			l.nic.gids[i] = gidEntry{}
+		}
+	}
+}
+
+// join counts an IGMP user (ip_mc_inc_group).
+func (l *link) join(group netip.Addr) {
+	l.igmp[group]++
+	if l.igmp[group] == 1 && l.nic != nil {
+		l.nic.node.fabric.report(l.nic, group)
+	}
+}
+
+// leave counts one less (ip_mc_dec_group).
+func (l *link) leave(group netip.Addr) {
+	if l.gone || l.igmp[group] == 0 {
+		return
+	}
+	l.igmp[group]--
+	if l.igmp[group] > 0 {
+		return
+	}
+	delete(l.igmp, group)
+	if l.nic != nil {
+		l.nic.node.fabric.leave(l.nic, group)
+	}
+}
+
+// guid is a MAC's EUI-64.
+func guid(mac [6]byte) uint64 {
+	a := linkLocal(mac).As16()
+	var g uint64
+	for _, b := range a[8:] {
+		g = g<<8 | uint64(b)
+	}
+	return g
+}
+
+// linkLocal is the default GID of an Ethernet interface.
+func linkLocal(mac [6]byte) netip.Addr {
+	return netip.AddrFrom16([16]byte{
+		0: 0xfe, 1: 0x80,
+		8: mac[0] ^ 2, 9: mac[1], 10: mac[2], 11: 0xff,
+		12: 0xfe, 13: mac[3], 14: mac[4], 15: mac[5],
+	})
+}
