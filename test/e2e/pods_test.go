@@ -1,0 +1,257 @@
+//go:build realkernel
+
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rdma-multicast/rdma-multicast/api/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// namespace of the scenarios' objects.
+const namespace = "e2e"
+
+// podInterface is the name that CNI gives the pods' macvlan.
+const podInterface = "eth0"
+
+// newPod is a pod with a macvlan interface that asks for groups.
+func newPod(name, groups string, args ...string) *corev1.Pod {
+	no := false
+	second := int64(1)
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Spec: corev1.PodSpec{
+			AutomountServiceAccountToken:  &no,
+			EnableServiceLinks:            &no,
+			TerminationGracePeriodSeconds: &second,
+			Containers: []corev1.Container{{
+				Name:            "main",
+				Image:           podImage,
+				ImagePullPolicy: corev1.PullNever,
+				Args:            append([]string{"--pod=" + namespace + "/" + name}, args...),
+			}},
+		},
+	}
+	if groups != "" {
+		pod.Annotations = map[string]string{v1alpha1.GroupsAnnotation: groups}
+	}
+	return pod
+}
+
+// newReceiver is a pod in the node's network namespace with the verbs-only
+// receiver. Privileged: nothing hands out /dev/infiniband/uverbs yet.
+func newReceiver(name, groups string, group netip.Addr) *corev1.Pod {
+	pod := newPod(name, groups)
+	yes := true
+	pod.Spec.HostNetwork = true
+	pod.Spec.RestartPolicy = corev1.RestartPolicyNever
+	pod.Spec.Volumes = []corev1.Volume{{
+		Name:         "infiniband",
+		VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/dev/infiniband"}},
+	}}
+	container := &pod.Spec.Containers[0]
+	container.Image = receiverImage
+	container.Args = []string{podDevice, group.String(), "600"}
+	container.SecurityContext = &corev1.SecurityContext{Privileged: &yes}
+	container.VolumeMounts = []corev1.VolumeMount{{Name: "infiniband", MountPath: "/dev/infiniband"}}
+	return pod
+}
+
+func (c *cluster) create(t *testing.T, object client.Object) {
+	t.Helper()
+	if err := c.client.Create(context.Background(), object); err != nil {
+		t.Fatalf("create %T %s: %v", object, object.GetName(), err)
+	}
+}
+
+// applyGroup applies a group the way that users do.
+func (c *cluster) applyGroup(t *testing.T, name string, address netip.Addr) {
+	t.Helper()
+	c.apply(t, groupYAML(name, address.String()))
+}
+
+func groupYAML(name, address string) string {
+	return fmt.Sprintf(`apiVersion: rdma-multicast.dev/v1alpha1
+kind: MulticastGroup
+metadata: {namespace: %s, name: %s}
+spec: {address: %q}
+`, namespace, name, address)
+}
+
+func (c *cluster) apply(t *testing.T, yaml string) {
+	t.Helper()
+	if _, err := c.kubectl("apply", "-f", c.write(t, "object.yaml", yaml)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// deletePod deletes a pod and doesn't wait.
+func (c *cluster) deletePod(t *testing.T, name string, options ...client.DeleteOption) {
+	t.Helper()
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	if err := c.client.Delete(context.Background(), pod, options...); err != nil {
+		t.Fatalf("delete pod %s: %v", name, err)
+	}
+}
+
+// gone is nil when the object isn't there any more.
+func (c *cluster) gone(object client.Object) error {
+	err := c.client.Get(context.Background(), client.ObjectKeyFromObject(object), object)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil
+	case err != nil:
+		return err
+	}
+	return fmt.Errorf("%s is still there, finalizers %q, deleted at %v", object.GetName(), object.GetFinalizers(), object.GetDeletionTimestamp())
+}
+
+// podProcess waits for the process of a pod's container.
+func (c *cluster) podProcess(t *testing.T, name string) int {
+	t.Helper()
+	var pid int
+	c.eventually(t, "pod "+name+" to run", func() error {
+		pids := processWith("--pod=" + namespace + "/" + name)
+		if len(pids) != 1 {
+			return fmt.Errorf("%d processes; %w", len(pids), c.podTrouble(name))
+		}
+		pid = pids[0]
+		return nil
+	})
+	return pid
+}
+
+// podTrouble tells where a pod's start stands.
+func (c *cluster) podTrouble(name string) error {
+	var pod corev1.Pod
+	if err := c.client.Get(context.Background(), client.ObjectKey{Namespace: namespace, Name: name}, &pod); err != nil {
+		return err
+	}
+	return fmt.Errorf("phase %s, conditions %v, containers %v", pod.Status.Phase, pod.Status.Conditions, pod.Status.ContainerStatuses)
+}
+
+// answer is what the agent told a pod.
+type answer struct {
+	pod       corev1.Pod
+	condition corev1.PodCondition // zero: none yet
+	groups    []v1alpha1.MembershipStatus
+}
+
+func (c *cluster) answer(name string) (answer, error) {
+	var a answer
+	if err := c.client.Get(context.Background(), client.ObjectKey{Namespace: namespace, Name: name}, &a.pod); err != nil {
+		return a, err
+	}
+	for _, condition := range a.pod.Status.Conditions {
+		if string(condition.Type) == v1alpha1.ConditionGroupsJoined {
+			a.condition = condition
+		}
+	}
+	if text := a.pod.Annotations[v1alpha1.GroupStatusAnnotation]; text != "" {
+		if err := json.Unmarshal([]byte(text), &a.groups); err != nil {
+			return a, fmt.Errorf("annotation group-status of %s: %w: %q", name, err, text)
+		}
+	}
+	return a, nil
+}
+
+// joined waits until the pod is told that it has all that it asked for.
+func (c *cluster) joined(t *testing.T, name string) answer {
+	t.Helper()
+	return c.conditionIs(t, name, corev1.ConditionTrue)
+}
+
+func (c *cluster) conditionIs(t *testing.T, name string, want corev1.ConditionStatus) answer {
+	t.Helper()
+	var a answer
+	c.eventually(t, fmt.Sprintf("condition GroupsJoined=%s of pod %s", want, name), func() (err error) {
+		if a, err = c.answer(name); err == nil && a.condition.Status != want {
+			err = fmt.Errorf("condition %+v, group-status %+v", a.condition, a.groups)
+		}
+		return err
+	})
+	return a
+}
+
+// groupStatus waits until `kubectl get mcg NAME` shows the words.
+func (c *cluster) groupShows(t *testing.T, name string, words ...string) {
+	t.Helper()
+	c.eventually(t, fmt.Sprintf("kubectl get mcg %s to show %q", name, words), func() error {
+		out, err := c.kubectl("get", "mcg", "-n", namespace, name, "--no-headers")
+		if err != nil {
+			return err
+		}
+		shown := strings.Fields(out)
+		for _, word := range words {
+			if !contains(shown, word) {
+				return fmt.Errorf("it shows %q", out)
+			}
+		}
+		return nil
+	})
+}
+
+func contains(list []string, word string) bool {
+	for _, element := range list {
+		if element == word {
+			return true
+		}
+	}
+	return false
+}
+
+// podEvent waits for an event on the pod that has the words in its note.
+func (c *cluster) podEvent(t *testing.T, name string, words ...string) {
+	t.Helper()
+	c.eventually(t, fmt.Sprintf("an event on pod %s with %q", name, words), func() error {
+		var events corev1.EventList
+		if err := c.client.List(context.Background(), &events, client.InNamespace(namespace)); err != nil {
+			return err
+		}
+		var seen []string
+	next:
+		for _, event := range events.Items {
+			if event.InvolvedObject.Kind != "Pod" || event.InvolvedObject.Name != name || event.Source.Component == "kubelet" {
+				continue
+			}
+			seen = append(seen, event.Reason+": "+event.Message)
+			for _, word := range words {
+				if !strings.Contains(event.Message, word) {
+					continue next
+				}
+			}
+			return nil
+		}
+		return fmt.Errorf("events: %q", seen)
+	})
+}
+
+// containerLog is what the pod's container has printed, from the node's file:
+// that works while the API server is away.
+func containerLog(pod *corev1.Pod) (string, error) {
+	dir := fmt.Sprintf("/var/log/pods/%s_%s_%s/main", pod.Namespace, pod.Name, pod.UID)
+	text, err := os.ReadFile(filepath.Join(dir, "0.log"))
+	return string(text), err
+}
+
+// consistently fails the test when check fails at any time during d.
+func consistently(t *testing.T, d time.Duration, what string, check func() error) {
+	t.Helper()
+	for start := time.Now(); time.Since(start) < d; time.Sleep(50 * time.Millisecond) {
+		if err := check(); err != nil {
+			t.Fatalf("%s, %s later: %v", what, time.Since(start), err)
+		}
+	}
+}

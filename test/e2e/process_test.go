@@ -1,0 +1,142 @@
+//go:build realkernel
+
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// bound is how long anything may take that is waited for. Under software
+// emulation on a busy machine a pod's start takes tens of seconds.
+const bound = 3 * time.Minute
+
+// process is a program that runs in the background.
+type process struct {
+	name string
+	log  string
+	cmd  *exec.Cmd
+	done chan struct{} // closed when it has ended
+}
+
+// startProcess starts a program whose output goes to logs/NAME.log, appended.
+func (c *cluster) startProcess(t *testing.T, name string, argv ...string) *process {
+	t.Helper()
+	p := &process{name: name, log: filepath.Join(c.settings.logs(), name+".log"), done: make(chan struct{})}
+	out, err := os.OpenFile(p.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	fmt.Fprintf(out, "--- %s\n", strings.Join(argv, " "))
+	p.cmd = exec.Command(argv[0], argv[1:]...)
+	p.cmd.Stdout, p.cmd.Stderr = out, out
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		defer close(p.done)
+		_ = p.cmd.Wait() // looked at through ProcessState
+	}()
+	c.running[name] = p
+	return p
+}
+
+// stop ends the process as an administrator would, and waits for it.
+func (c *cluster) stop(t *testing.T, p *process) {
+	t.Helper()
+	delete(c.running, p.name)
+	_ = p.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-p.done:
+	case <-time.After(30 * time.Second):
+		t.Errorf("%s is still there 30 s after SIGTERM: killed", p.name)
+		_ = p.cmd.Process.Kill()
+		<-p.done
+	}
+}
+
+// stopAll ends what is left, dependants first: order of start, backwards.
+func (c *cluster) stopAll() {
+	for _, p := range c.running {
+		_ = p.cmd.Process.Kill()
+		<-p.done
+	}
+	clear(c.running)
+}
+
+// ended is an error when a process that should run doesn't.
+func (c *cluster) ended() error {
+	for _, p := range c.running {
+		select {
+		case <-p.done:
+			return fmt.Errorf("%s has ended: %v; its last output:\n%s", p.name, p.cmd.ProcessState, tail(p.log))
+		default:
+		}
+	}
+	return nil
+}
+
+// tail is the end of a file.
+func tail(path string) string {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return err.Error()
+	}
+	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+	return strings.Join(lines[max(0, len(lines)-20):], "\n")
+}
+
+// eventually waits until check gives nil. It ends the test when that takes
+// longer than the bound or when a process of the cluster has died.
+func (c *cluster) eventually(t *testing.T, what string, check func() error) {
+	t.Helper()
+	start := time.Now()
+	for {
+		err := check()
+		if err == nil {
+			return
+		}
+		if dead := c.ended(); dead != nil {
+			t.Fatalf("waiting for %s: %v", what, dead)
+		}
+		if time.Since(start) > bound {
+			t.Fatalf("waited %s for %s: %v", bound, what, err)
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+}
+
+// output runs a command to its end and gives its standard output.
+func output(argv ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), bound)
+	defer cancel()
+	var stdout, stderr bytes.Buffer
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		return stdout.String(), fmt.Errorf("%s: %w: %s", strings.Join(argv, " "), err, strings.TrimSpace(stderr.String()))
+	}
+	return stdout.String(), nil
+}
+
+// run is output for a command that must succeed.
+func run(t *testing.T, argv ...string) string {
+	t.Helper()
+	out, err := output(argv...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+var errNotYet = errors.New("not yet")

@@ -1,0 +1,113 @@
+//go:build realkernel
+
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// switchPorts are the switch's ports that it delivers a group to.
+func switchPorts(group netip.Addr) ([]string, error) {
+	text, err := output("bridge", "-n", "switch", "-j", "mdb", "show", "dev", "br0")
+	if err != nil {
+		return nil, err
+	}
+	var dump []struct {
+		MDB []struct{ Port, Grp string }
+	}
+	if err := json.Unmarshal([]byte(text), &dump); err != nil {
+		return nil, fmt.Errorf("bridge mdb show: %w: %q", err, text)
+	}
+	var ports []string
+	for _, part := range dump {
+		for _, entry := range part.MDB {
+			if entry.Grp == group.String() {
+				ports = append(ports, entry.Port)
+			}
+		}
+	}
+	return ports, nil
+}
+
+// onSwitch is nil when the switch delivers the group to the pods' port, and to
+// no other.
+func onSwitch(group netip.Addr) error {
+	ports, err := switchPorts(group)
+	if err == nil && !slices.Equal(ports, []string{podPort}) {
+		err = fmt.Errorf("the switch delivers %s to ports %q, want %q", group, ports, podPort)
+	}
+	return err
+}
+
+// offSwitch is nil when the switch delivers the group to no port. Entries expire
+// after 260 s, longer than anything here waits: it was told of the leave.
+func offSwitch(group netip.Addr) error {
+	ports, err := switchPorts(group)
+	if err == nil && len(ports) > 0 {
+		err = fmt.Errorf("the switch still delivers %s to ports %q", group, ports)
+	}
+	return err
+}
+
+// forgetOnSwitch takes away an entry whose interface went without a leave.
+func forgetOnSwitch(t *testing.T, group netip.Addr) {
+	t.Helper()
+	run(t, "bridge", "-n", "switch", "mdb", "del", "dev", "br0", "port", podPort, "grp", group.String(), "temp")
+}
+
+// mdbLog is what `bridge monitor` has written since it was made.
+type mdbLog struct {
+	path string
+	from int64
+}
+
+// startSwitchMonitor has every change of the switch's database written down.
+func (c *cluster) startSwitchMonitor(t *testing.T) {
+	t.Helper()
+	c.monitor = c.startProcess(t, "switch", "bridge", "-n", "switch", "-timestamp", "monitor", "mdb")
+}
+
+// switchLogFromNow is what the switch will do from now on.
+func (c *cluster) switchLogFromNow(t *testing.T) mdbLog {
+	t.Helper()
+	info, err := os.Stat(c.monitor.log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return mdbLog{path: c.monitor.log, from: info.Size()}
+}
+
+// deletions are the lines on entries of the group that were taken away.
+func (l mdbLog) deletions(group netip.Addr) ([]string, error) {
+	text, err := os.ReadFile(l.path)
+	if err != nil {
+		return nil, err
+	}
+	var found []string
+	for line := range strings.Lines(string(text[l.from:])) {
+		if strings.Contains(line, "Deleted ") && strings.Contains(line+" ", " grp "+group.String()+" ") {
+			found = append(found, strings.TrimSpace(line))
+		}
+	}
+	return found, nil
+}
+
+// deleted is nil once the switch has taken the group's entry away.
+func (l mdbLog) deleted(group netip.Addr) error {
+	found, err := l.deletions(group)
+	if err == nil && len(found) == 0 {
+		err = fmt.Errorf("the switch hasn't taken an entry of %s away", group)
+	}
+	return err
+}
+
+// querySettles is how long a Linux bridge needs, after its own first query, to
+// rely on its database: before, it floods.
+const querySettles = 2 * time.Second
