@@ -1,0 +1,77 @@
+// Package membership is the heart of the node agent: it decides which
+// memberships a node's pods should have (Plan, a pure function) and makes them
+// so (Table), through package rdma.
+//
+// It knows nothing of Kubernetes: groups, pods and interfaces are given to it,
+// and the cluster's side of the leave protocol is an interface, Protocol. It
+// doesn't care who asks for a membership either: annotations of pods, a device
+// plugin, a DRA driver.
+//
+//	wanted, verdicts := membership.Plan(groups, pods, interfaces, limits)
+//	table.Apply(wanted)
+//	for _, s := range table.Snapshot() { ... }
+package membership
+
+import (
+	"cmp"
+	"net/netip"
+
+	"github.com/rdma-multicast/rdma-multicast/rdma"
+)
+
+// State is where a membership stands; the same words as in the API.
+type State string
+
+// The states.
+const (
+	// Waiting: the port, its address, the group, or the cluster's side of the
+	// leave protocol isn't ready yet. Nobody has to do anything.
+	Waiting State = "Waiting"
+	// Joining: the first join was asked for and has no answer yet.
+	Joining State = "Joining"
+	// Joined: the port is a member.
+	Joined State = "Joined"
+	// Failing: the join failed, or the membership was lost. It is tried again.
+	Failing State = "Failing"
+	// Leaving: it isn't wanted any more and is being left.
+	Leaving State = "Leaving"
+	// Refused: by policy, or something that the node can't do.
+	Refused State = "Refused"
+)
+
+// NodeScope is the Scope of the node's own network namespace. Every other scope
+// is a sandbox ID.
+const NodeScope = ""
+
+// Key names one membership. Address and port space are the kernel's key, so
+// that two owners of one address never coexist on one id.
+type Key struct {
+	Scope     string // sandbox ID, or NodeScope
+	Interface string
+	PortSpace rdma.PortSpace
+	Address   netip.Addr
+}
+
+func (k Key) compare(o Key) int {
+	return cmp.Or(cmp.Compare(k.Scope, o.Scope), cmp.Compare(k.Interface, o.Interface),
+		k.Address.Compare(o.Address), cmp.Compare(k.PortSpace, o.PortSpace))
+}
+
+// Wanted is a membership that should be.
+type Wanted struct {
+	Key
+	GroupUID, GroupNamespace, GroupName string
+	// Generation of the group that is acted on.
+	Generation int64
+	// Mode is FullMember as soon as one holder is a full member: a port never
+	// has both.
+	Mode rdma.JoinMode
+	// NetNS is the path of the namespace; "" the node's own.
+	NetNS string
+	// BindAddr is the interface's address that the id is bound to.
+	BindAddr netip.Addr
+	Device   string
+	Port     int
+	// Holders are the UIDs of the pods that it is for, sorted.
+	Holders []string
+}
