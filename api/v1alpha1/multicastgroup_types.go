@@ -61,7 +61,7 @@ const (
 //
 // The rule of immutability stands on the spec and not on its fields, so that
 // adding or removing an optional one is caught too.
-// +kubebuilder:validation:XValidation:rule="self.address == oldSelf.address && self.?portSpace == oldSelf.?portSpace",message="address and portSpace can't be changed: delete the group and apply it anew, or apply another group under another name"
+// +kubebuilder:validation:XValidation:rule="self.address == oldSelf.address && has(self.portSpace) == has(oldSelf.portSpace) && (!has(self.portSpace) || self.portSpace == oldSelf.portSpace)",message="address and portSpace can't be changed: delete the group and apply it anew, or apply another group under another name"
 type MulticastGroupSpec struct {
 	// address is the IPv4 or IPv6 multicast address of the group in its
 	// canonical form, such as 239.1.1.7 or ff15::7. Allowed are 224.0.1.0 to

@@ -1,0 +1,248 @@
+package config_test
+
+import (
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/rdma-multicast/rdma-multicast/api/v1alpha1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+func group(namespace string, spec v1alpha1.MulticastGroupSpec) *v1alpha1.MulticastGroup {
+	return &v1alpha1.MulticastGroup{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "group-", Namespace: namespace},
+		Spec:       spec,
+	}
+}
+
+func address(a string) v1alpha1.MulticastGroupSpec { return v1alpha1.MulticastGroupSpec{Address: a} }
+
+func selector(s v1alpha1.InterfaceSelector) v1alpha1.MulticastGroupSpec {
+	return v1alpha1.MulticastGroupSpec{Address: "239.1.1.7", InterfaceSelector: &s}
+}
+
+func TestGroupRefused(t *testing.T) {
+	const (
+		canonical = "must be an IPv4 or IPv6 multicast address in its canonical form, such as 239.1.1.7 or ff15::7"
+		multicast = "allowed are 224.0.1.0 to 239.255.255.255, and ff00::/8 without"
+		linkLocal = "must not be link-local (224.0.0.0/24 isn't forwarded): allowed are 224.0.1.0 to"
+		reserved  = "ff00::/16, ff01::/16, ff02::/16 and ff11::/16 aren't allowed; ff15::7, say, is"
+		pattern   = "must be a shell pattern of letters, digits"
+		subnet    = "must be a subnet in CIDR notation without host bits, such as 10.0.0.0/24 or fd00::/64"
+		namespace = "must be the name of a namespace, or * for all"
+	)
+	long := make([]string, 257)
+	for i := range long {
+		long[i] = "n" + strings.Repeat("x", i%50) + string(rune('a'+i/50))
+	}
+	for name, tc := range map[string]struct {
+		spec  v1alpha1.MulticastGroupSpec
+		field string
+		want  string
+	}{
+		"no address":                 {address(""), "spec.address", "Required value"},
+		"unicast":                    {address("10.0.0.1"), "spec.address", multicast},
+		"unicast just below":         {address("223.255.255.255"), "spec.address", multicast},
+		"class E":                    {address("240.0.0.1"), "spec.address", multicast},
+		"broadcast":                  {address("255.255.255.255"), "spec.address", multicast},
+		"IPv6 unicast":               {address("fe80::1"), "spec.address", multicast},
+		"all hosts":                  {address("224.0.0.1"), "spec.address", linkLocal},
+		"last of 224.0.0.0/24":       {address("224.0.0.255"), "spec.address", linkLocal},
+		"reserved ff00":              {address("ff00::7"), "spec.address", reserved},
+		"interface-local ff01":       {address("ff01::7"), "spec.address", reserved},
+		"link-local ff02":            {address("ff02::7"), "spec.address", reserved},
+		"interface-local ff11":       {address("ff11::7"), "spec.address", reserved},
+		"IPv6 upper case":            {address("FF15::7"), "spec.address", canonical},
+		"IPv6 not shortened":         {address("ff15:0::7"), "spec.address", canonical},
+		"IPv6 full":                  {address("ff15:0000:0000:0000:0000:0000:0000:0007"), "spec.address", canonical},
+		"IPv4-mapped":                {address("::ffff:239.1.1.7"), "spec.address", canonical},
+		"zone":                       {address("ff15::7%eth0"), "spec.address", canonical},
+		"leading zero":               {address("239.01.1.7"), "spec.address", canonical},
+		"blank":                      {address(" 239.1.1.7"), "spec.address", canonical},
+		"CIDR":                       {address("239.1.1.7/32"), "spec.address", canonical},
+		"words":                      {address("all of them"), "spec.address", canonical},
+		"too long":                   {address(strings.Repeat("2", 65)), "spec.address", "may not be more than 64"},
+		"unknown port space":         {v1alpha1.MulticastGroupSpec{Address: "239.1.1.7", PortSpace: "TCP"}, "spec.portSpace", `supported values: "UDP", "IPoIB"`},
+		"unknown mode":               {v1alpha1.MulticastGroupSpec{Address: "239.1.1.7", Mode: "NonMember"}, "spec.mode", `supported values: "FullMember", "SendOnlyFullMember"`},
+		"unknown link layer":         {selector(v1alpha1.InterfaceSelector{LinkLayers: []v1alpha1.LinkLayer{"RoCE"}}), "spec.interfaceSelector.linkLayers[0]", `supported values: "Ethernet", "InfiniBand"`},
+		"device twice":               {selector(v1alpha1.InterfaceSelector{Devices: []string{"a", "a"}}), "spec.interfaceSelector.devices[1]", "Duplicate value"},
+		"device pattern unclosed":    {selector(v1alpha1.InterfaceSelector{Devices: []string{"mlx5_*", "mlx5_[0-3"}}), "spec.interfaceSelector.devices[1]", pattern},
+		"device pattern empty class": {selector(v1alpha1.InterfaceSelector{Devices: []string{"mlx5_[]"}}), "spec.interfaceSelector.devices[0]", pattern},
+		"device pattern with slash":  {selector(v1alpha1.InterfaceSelector{Devices: []string{"a/b"}}), "spec.interfaceSelector.devices[0]", pattern},
+		"interface pattern range":    {selector(v1alpha1.InterfaceSelector{Interfaces: []string{"net[a-]"}}), "spec.interfaceSelector.interfaces[0]", pattern},
+		"empty interface":            {selector(v1alpha1.InterfaceSelector{Interfaces: []string{""}}), "spec.interfaceSelector.interfaces[0]", "should be at least 1 chars long"},
+		"subnet with host bits":      {selector(v1alpha1.InterfaceSelector{Subnets: []string{"10.0.0.1/24"}}), "spec.interfaceSelector.subnets[0]", subnet},
+		"subnet without length":      {selector(v1alpha1.InterfaceSelector{Subnets: []string{"10.0.0.0"}}), "spec.interfaceSelector.subnets[0]", subnet},
+		"not a namespace":            {v1alpha1.MulticastGroupSpec{Address: "239.1.1.7", AllowedNamespaces: []string{"Trading"}}, "spec.allowedNamespaces[0]", namespace},
+		"namespace pattern":          {v1alpha1.MulticastGroupSpec{Address: "239.1.1.7", AllowedNamespaces: []string{"team-*"}}, "spec.allowedNamespaces[0]", namespace},
+		"too many namespaces":        {v1alpha1.MulticastGroupSpec{Address: "239.1.1.7", AllowedNamespaces: long}, "spec.allowedNamespaces", "must have at most 256 items"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newClient(t, plane.Config)
+			err := c.Create(t.Context(), group("default", tc.spec))
+			if !apierrors.IsInvalid(err) {
+				t.Fatalf("Create: %v, want it refused as invalid", err)
+			}
+			for _, want := range []string{tc.field + ":", tc.want} {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("the message doesn't say %q: %v", want, err)
+				}
+			}
+		})
+	}
+}
+
+func TestGroupTaken(t *testing.T) {
+	c := newClient(t, plane.Config)
+	ns := namespace(t, c)
+	for name, spec := range map[string]v1alpha1.MulticastGroupSpec{
+		"first address":       address("224.0.1.0"),
+		"last address":        address("239.255.255.255"),
+		"IPv6":                address("ff15::7"),
+		"IPv6 transient link": address("ff12::7"),
+		"IPv6 with IPv4 tail": address("ff0e::ef01:107"),
+		"IPv6 longest":        address("ff3e:1234:5678:9abc:def1:1234:5678:9abc"),
+		"everything": {
+			Address: "239.1.1.8", PortSpace: v1alpha1.PortSpaceIPoIB, Mode: v1alpha1.SendOnlyFullMember,
+			InterfaceSelector: &v1alpha1.InterfaceSelector{
+				LinkLayers: []v1alpha1.LinkLayer{v1alpha1.LinkLayerEthernet, v1alpha1.LinkLayerInfiniBand},
+				Devices:    []string{"mlx5_*", "rxe?", "mlx5_[0-3]", "mlx5_[^ab]"},
+				Interfaces: []string{"net*", "eth0.100", "ib0:1"},
+				Subnets:    []string{"10.0.0.0/24", "fd00::/64", "0.0.0.0/0"},
+			},
+			AllowedNamespaces: []string{"*", "trading", "a"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if err := c.Create(t.Context(), group(ns, spec)); err != nil {
+				t.Fatal(err)
+			}
+			if spec.InterfaceSelector == nil {
+				return
+			}
+			for _, p := range append(spec.InterfaceSelector.Devices, spec.InterfaceSelector.Interfaces...) {
+				if _, err := path.Match(p, "x"); err != nil {
+					t.Errorf("pattern %q is taken at apply, but can't be matched: %v", p, err)
+				}
+			}
+		})
+	}
+}
+
+func TestGroupDefaults(t *testing.T) {
+	c := newClient(t, plane.Config)
+	got := group(namespace(t, c), address("239.1.1.7"))
+	if err := c.Create(t.Context(), got); err != nil {
+		t.Fatal(err)
+	}
+	want := v1alpha1.MulticastGroupSpec{Address: "239.1.1.7", PortSpace: v1alpha1.PortSpaceUDP, Mode: v1alpha1.FullMember}
+	if diff := cmp.Diff(want, got.Spec); diff != "" {
+		t.Errorf("spec (-want +got):\n%s", diff)
+	}
+}
+
+func TestGroupImmutable(t *testing.T) {
+	const want = "address and portSpace can't be changed: delete the group and apply it anew"
+	for name, tc := range map[string]struct {
+		change  func(*v1alpha1.MulticastGroupSpec)
+		refused bool
+	}{
+		"address":             {func(s *v1alpha1.MulticastGroupSpec) { s.Address = "239.1.1.8" }, true},
+		"port space":          {func(s *v1alpha1.MulticastGroupSpec) { s.PortSpace = v1alpha1.PortSpaceUDP }, true},
+		"port space left out": {func(s *v1alpha1.MulticastGroupSpec) { s.PortSpace = "" }, true},
+		"mode":                {func(s *v1alpha1.MulticastGroupSpec) { s.Mode = v1alpha1.SendOnlyFullMember }, false},
+		"allowed namespaces":  {func(s *v1alpha1.MulticastGroupSpec) { s.AllowedNamespaces = []string{"*"} }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newClient(t, plane.Config)
+			g := group("default", v1alpha1.MulticastGroupSpec{Address: "239.1.1.7", PortSpace: v1alpha1.PortSpaceIPoIB})
+			if err := c.Create(t.Context(), g); err != nil {
+				t.Fatal(err)
+			}
+			tc.change(&g.Spec)
+			err := c.Update(t.Context(), g)
+			switch {
+			case !tc.refused && err != nil:
+				t.Fatal(err)
+			case tc.refused && !apierrors.IsInvalid(err):
+				t.Fatalf("Update: %v, want it refused as invalid", err)
+			case tc.refused && !strings.Contains(err.Error(), want):
+				t.Errorf("the message doesn't say %q: %v", want, err)
+			}
+		})
+	}
+}
+
+// What a user of kubectl sees, and that it doesn't end in success.
+func TestKubectlApplyRefused(t *testing.T) {
+	manifest := func(address string) string {
+		return "apiVersion: rdma-multicast.dev/v1alpha1\nkind: MulticastGroup\nmetadata:\n  name: by-kubectl\nspec:\n  address: " + address + "\n"
+	}
+	if out, err := kubectl(t, manifest("239.1.1.9"), "apply", "-f", "-"); err != nil {
+		t.Fatalf("kubectl apply: %v\n%s", err, out)
+	}
+	for name, tc := range map[string]struct{ manifest, want string }{
+		"unicast":       {manifest("10.0.0.1"), "spec.address: Invalid value: \"10.0.0.1\": must be a multicast address: allowed are 224.0.1.0 to 239.255.255.255"},
+		"link-local":    {manifest("224.0.0.1"), "must not be link-local"},
+		"not canonical": {manifest("FF15::7"), "in its canonical form, such as 239.1.1.7 or ff15::7"},
+		"changed":       {manifest("239.1.1.10"), "address and portSpace can't be changed"},
+		"unknown field": {manifest("239.1.1.9") + "  adress: 239.1.1.9\n", `unknown field "spec.adress"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			out, err := kubectl(t, tc.manifest, "apply", "-f", "-")
+			if err == nil {
+				t.Errorf("kubectl apply succeeded")
+			}
+			if !strings.Contains(out, tc.want) {
+				t.Errorf("kubectl apply doesn't say %q:\n%s", tc.want, out)
+			}
+		})
+	}
+}
+
+func TestKubectlGetColumns(t *testing.T) {
+	for kind, want := range map[string]string{
+		"mcg": "NAME ADDRESS NODES READY REASON AGE",
+		"mcn": "NAME RDMA REASON DEVICES AGE",
+	} {
+		c := newClient(t, plane.Config)
+		ns := namespace(t, c)
+		var object client.Object = &v1alpha1.MulticastNode{ObjectMeta: metav1.ObjectMeta{Name: ns}}
+		if kind == "mcg" {
+			object = group(ns, address("239.1.1.7"))
+		}
+		if err := c.Create(t.Context(), object); err != nil {
+			t.Fatal(err)
+		}
+		out, err := kubectl(t, "", "get", kind, "-n", ns)
+		if err != nil {
+			t.Fatalf("kubectl get %s: %v\n%s", kind, err, out)
+		}
+		head, _, _ := strings.Cut(out, "\n")
+		if got := strings.Join(strings.Fields(head), " "); got != want {
+			t.Errorf("kubectl get %s shows %q, want %q", kind, got, want)
+		}
+	}
+}
+
+// kubectl runs the real one as the administrator.
+func kubectl(t *testing.T, stdin string, args ...string) (string, error) {
+	t.Helper()
+	dir := t.TempDir()
+	kubeconfig := filepath.Join(dir, "kubeconfig")
+	if err := plane.WriteKubeconfig(kubeconfig); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), plane.Kubectl, append(args, "--cache-dir", dir)...)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig)
+	cmd.Stdin = strings.NewReader(stdin)
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}

@@ -1,0 +1,5 @@
+//go:build fault_nofinalizerwait
+
+package controllers
+
+const awaitsLeaving = false

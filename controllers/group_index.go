@@ -1,0 +1,123 @@
+package controllers
+
+import (
+	"context"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/rdma-multicast/rdma-multicast/api/v1alpha1"
+)
+
+// Fields that the cache is indexed by.
+const (
+	addressIndex = "fabricAddress" // of a MulticastGroup
+	entryIndex   = "groupUID"      // of a MulticastNode, one value per entry
+)
+
+func indexFields(mgr ctrl.Manager) error {
+	indexer := mgr.GetFieldIndexer()
+	// The context ends the wait for the cache, which hasn't started.
+	ctx := context.Background()
+	if err := indexer.IndexField(ctx, &v1alpha1.MulticastGroup{}, addressIndex, func(o client.Object) []string {
+		return addressKeys(&o.(*v1alpha1.MulticastGroup).Spec)
+	}); err != nil {
+		return err
+	}
+	return indexer.IndexField(ctx, &v1alpha1.MulticastNode{}, entryIndex, func(o client.Object) []string {
+		groups := o.(*v1alpha1.MulticastNode).Status.Groups
+		uids := make([]string, len(groups))
+		for i := range groups {
+			uids[i] = string(groups[i].UID)
+		}
+		return uids
+	})
+}
+
+// rivalsOf lists the groups that may have an address on the fabric in common
+// with g, without g, from the cache.
+func rivalsOf(ctx context.Context, cached client.Reader, g *v1alpha1.MulticastGroup) ([]v1alpha1.MulticastGroup, error) {
+	var rivals []v1alpha1.MulticastGroup
+	seen := map[types.UID]bool{g.UID: true}
+	for _, key := range addressKeys(&g.Spec) {
+		var list v1alpha1.MulticastGroupList
+		if err := cached.List(ctx, &list, client.MatchingFields{addressIndex: key}); err != nil {
+			return nil, err
+		}
+		for i := range list.Items {
+			if !seen[list.Items[i].UID] {
+				seen[list.Items[i].UID] = true
+				rivals = append(rivals, list.Items[i])
+			}
+		}
+	}
+	return rivals, nil
+}
+
+// rivalRequests has a group's rivals looked at when it changes or goes: one of
+// them may have its address next.
+func rivalRequests(cached client.Reader) handler.EventHandler {
+	return handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
+		rivals, err := rivalsOf(ctx, cached, o.(*v1alpha1.MulticastGroup))
+		if err != nil {
+			// Only an index that isn't there: setup would have failed.
+			return nil
+		}
+		requests := make([]reconcile.Request, len(rivals))
+		for i := range rivals {
+			requests[i].NamespacedName = client.ObjectKeyFromObject(&rivals[i])
+		}
+		return requests
+	})
+}
+
+// entryRequests has those groups looked at whose entry in a MulticastNode came,
+// changed or went.
+func entryRequests() handler.EventHandler {
+	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+	add := func(before, after client.Object, q queue) {
+		for name := range changedEntries(before, after) {
+			q.Add(reconcile.Request{NamespacedName: name})
+		}
+	}
+	return handler.Funcs{
+		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { add(nil, e.Object, q) },
+		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) { add(e.ObjectOld, e.ObjectNew, q) },
+		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) { add(e.Object, nil, q) },
+	}
+}
+
+// changedEntries are the groups whose entries differ between two states of a
+// MulticastNode.
+func changedEntries(before, after client.Object) map[types.NamespacedName]bool {
+	was, is := entriesByUID(before), entriesByUID(after)
+	changed := map[types.NamespacedName]bool{}
+	for uid, e := range was {
+		if is[uid] != e {
+			changed[types.NamespacedName{Namespace: e.Namespace, Name: e.Name}] = true
+		}
+	}
+	for uid, e := range is {
+		if was[uid] != e {
+			changed[types.NamespacedName{Namespace: e.Namespace, Name: e.Name}] = true
+		}
+	}
+	return changed
+}
+
+func entriesByUID(o client.Object) map[types.UID]v1alpha1.NodeGroup {
+	node, ok := o.(*v1alpha1.MulticastNode)
+	if !ok {
+		return nil
+	}
+	entries := make(map[types.UID]v1alpha1.NodeGroup, len(node.Status.Groups))
+	for _, e := range node.Status.Groups {
+		entries[e.UID] = e
+	}
+	return entries
+}
