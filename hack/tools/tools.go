@@ -6,7 +6,7 @@
 package tools
 
 import (
-	_ "github.com/golangci/golangci-lint/v2/cmd/golangci-lint"
+	_ "github.com/golangci/golangci-lint/v2/pkg/commands"
 	_ "sigs.k8s.io/controller-tools/cmd/controller-gen"
 	_ "sigs.k8s.io/kube-api-linter/cmd/golangci-lint-kube-api-linter"
 )

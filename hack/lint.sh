@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# Lints everything with golangci-lint, and api/ with kube-api-linter as well.
+# Code behind build tags (the real kernel's suites, the faults that the negative
+# controls build in) is linted too.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+lint=$(hack/tools/build.sh golangci-lint-kube-api-linter)/golangci-lint-kube-api-linter
+unformatted=$(git ls-files -z '*.go' | xargs -0 gofmt -l)
+if [ -n "$unformatted" ]; then
+	echo "lint.sh: not formatted, run gofmt -w on:" >&2
+	echo "$unformatted" >&2
+	exit 1
+fi
+"$lint" run --config .golangci.yml
+"$lint" run --config .golangci-kal.yml ./api/...
