@@ -13,7 +13,7 @@ import (
 )
 
 // PortSpace is an rdma_cm port space. It decides a group's MGID, Q_Key, MTU and
-// rate on InfiniBand; on RoCE the spaces are one, but for the Q_Key.
+// rate on InfiniBand. On RoCE there is PortSpaceUDP alone.
 type PortSpace uint16
 
 // The port spaces that have multicast.
@@ -68,8 +68,10 @@ func (c *Channel) NewID(ns *NetNS, ps PortSpace) (*ID, error) {
 // Bind binds the id to an address of an RDMA interface, and thereby to its port.
 //
 // EADDRNOTAVAIL: no interface of the namespace has the address. ENODEV: the
-// interface that has it is no RDMA one, or has no GID for it yet. EINVAL: the
-// id is bound already, or the address is unspecified, multicast or has a zone.
+// interface that has it is no RDMA one, or has no GID for it yet; close the id
+// then, since the kernel keeps it to that interface. EINVAL: the id is bound
+// already, or the address is unspecified, multicast or has a zone, or the port
+// space is IPoIB and the interface isn't (cma_acquire_dev_by_src_ip).
 func (id *ID) Bind(addr netip.Addr) error {
 	id.mu.Lock()
 	defer id.mu.Unlock()

@@ -36,6 +36,7 @@ type cmID struct {
 	number   uint32
 	ps       uint16
 	bound    bool
+	spoiled  bool // by binding to an interface that isn't RDMA
 	link     *link // nil: not bound, or to the wildcard
 	addr     netip.Addr
 	removed  bool // its device is
@@ -131,7 +132,10 @@ func (f *file) Bind(number uint32, addr netip.Addr) error {
 	switch {
 	case l == nil:
 		return syscall.EADDRNOTAVAIL
-	case l.nic == nil:
+	case id.ps == sys.PortSpaceIPoIB: // for IPoIB interfaces only (cma_acquire_dev_by_src_ip)
+		return syscall.EINVAL
+	case l.nic == nil || id.spoiled:
+		id.spoiled = true // the id keeps to the interface that it found first
 		return syscall.ENODEV
 	}
 	id.bound, id.link, id.addr = true, l, addr
@@ -149,7 +153,6 @@ func (f *file) QueryAddr(number uint32) (sys.BoundAddr, error) {
 	if id.link != nil && id.link.nic != nil {
 		b.NodeGUID = id.link.nic.guid
 		b.Port = portNumber
-		b.PKey = 0xffff
 		b.DeviceIndex = id.link.nic.index
 	}
 	return b, nil
@@ -307,14 +310,12 @@ func (m *membership) post(kind uint32, errno syscall.Errno) {
 		index := m.id.link.nic.gidIndex(m.id.link, m.id.addr)
 		e.UD = sys.UDParam{
 			QPN:       sys.QPNMulticast,
+			QKey:      qkeyUDP,
 			MGID:      m.group.As16(),
 			SGIDIndex: uint8(max(index, 0)),
 			HopLimit:  64,
 			IsGlobal:  true,
 			Port:      portNumber,
-		}
-		if m.id.ps == sys.PortSpaceUDP {
-			e.UD.QKey = qkeyUDP
 		}
 	}
 	m.id.file.post(event{Event: e, id: m.id, m: m})

@@ -14,39 +14,25 @@ func joining() []Scenario {
 	group := netip.MustParseAddr("239.1.5.7")
 	return []Scenario{
 		{"the join's event tells how to reach the group", func(t *testing.T, m Machine) {
-			for _, tt := range []struct {
-				space rdma.PortSpace
-				qkey  uint32
-			}{{rdma.PortSpaceUDP, 0x01234567}, {rdma.PortSpaceIPoIB, 0}} {
-				ch := OpenChannel(t, m)
-				id, err := ch.NewID(nil, tt.space)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if err := id.Bind(addr0()); err != nil {
-					t.Fatal(err)
-				}
-				e := Join(t, ch, id, group, rdma.JoinOptions{})
-				if e.Membership.Group() != group || e.Membership.ID() != id || e.Membership.Mode() != rdma.FullMember {
-					t.Errorf("membership of %v, mode %v, want a full one of %v on the id", e.Membership.Group(), e.Membership.Mode(), group)
-				}
-				want := rdma.Params{
-					MGID:     netip.MustParseAddr("::ffff:239.1.5.7"),
-					QKey:     tt.qkey,
-					QPN:      0xFFFFFF,
-					GIDIndex: e.Params.GIDIndex, // what else the port serves decides
-					GID:      netip.MustParseAddr("::ffff:10.0.0.2"),
-					HopLimit: 64,
-					IsGlobal: true,
-					Port:     1,
-					Device:   device0,
-				}
-				if diff := cmp.Diff(want, e.Params, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
-					t.Errorf("port space %#x: parameters (-want +got):\n%s", tt.space, diff)
-				}
-				if err := id.Close(); err != nil {
-					t.Fatal(err)
-				}
+			ch := OpenChannel(t, m)
+			id := Bind(t, ch, addr0())
+			e := Join(t, ch, id, group, rdma.JoinOptions{})
+			if e.Membership.Group() != group || e.Membership.ID() != id || e.Membership.Mode() != rdma.FullMember {
+				t.Errorf("membership of %v, mode %v, want a full one of %v on the id", e.Membership.Group(), e.Membership.Mode(), group)
+			}
+			want := rdma.Params{
+				MGID:     netip.MustParseAddr("::ffff:239.1.5.7"),
+				QKey:     0x01234567,
+				QPN:      0xFFFFFF,
+				GIDIndex: e.Params.GIDIndex, // what else the port serves decides
+				GID:      netip.MustParseAddr("::ffff:10.0.0.2"),
+				HopLimit: 64,
+				IsGlobal: true,
+				Port:     1,
+				Device:   device0,
+			}
+			if diff := cmp.Diff(want, e.Params, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
+				t.Errorf("parameters (-want +got):\n%s", diff)
 			}
 		}},
 		{"a send-only member joins without IGMP", func(t *testing.T, m Machine) {
@@ -145,10 +131,37 @@ func refusals() []Scenario {
 			for _, addr := range []string{"0.0.0.0", "239.1.1.1", "::", "fe80::1%rdma0"} {
 				wantErrno(t, id.Bind(netip.MustParseAddr(addr)), syscall.EINVAL, "bind", addr)
 			}
-			if err := id.Bind(addr0()); err != nil {
-				t.Errorf("binding after refusals: %v", err)
+			bound := Bind(t, ch, addr0())
+			wantErrno(t, bound.Bind(addr1()), syscall.EINVAL, "bind", "10.0.0.3")
+		}},
+		{"an id that found no RDMA device is good for no other address", func(t *testing.T, m Machine) {
+			m.AddPlain(t, "", "plain0", netip.MustParsePrefix("10.9.0.1/24"))
+			ch := OpenChannel(t, m)
+			id, err := ch.NewID(nil, rdma.PortSpaceUDP)
+			if err != nil {
+				t.Fatal(err)
 			}
-			wantErrno(t, id.Bind(addr1()), syscall.EINVAL, "bind", "10.0.0.3")
+			wantErrno(t, id.Bind(netip.MustParseAddr("10.9.0.1")), syscall.ENODEV)
+			wantErrno(t, id.Bind(addr0()), syscall.ENODEV)
+		}},
+		{"an id that found no interface can be bound to another address", func(t *testing.T, m Machine) {
+			ch := OpenChannel(t, m)
+			id, err := ch.NewID(nil, rdma.PortSpaceUDP)
+			if err != nil {
+				t.Fatal(err)
+			}
+			wantErrno(t, id.Bind(netip.MustParseAddr("10.0.0.77")), syscall.EADDRNOTAVAIL)
+			if err := id.Bind(addr0()); err != nil {
+				t.Error(err)
+			}
+		}},
+		{"port space IPoIB is for IPoIB interfaces alone", func(t *testing.T, m Machine) {
+			ch := OpenChannel(t, m)
+			id, err := ch.NewID(nil, rdma.PortSpaceIPoIB)
+			if err != nil {
+				t.Fatal(err)
+			}
+			wantErrno(t, id.Bind(addr0()), syscall.EINVAL, "bind", "10.0.0.2")
 		}},
 		{"joining on an id that isn't bound gives EINVAL", func(t *testing.T, m Machine) {
 			ch := OpenChannel(t, m)

@@ -162,7 +162,7 @@ func seam() []Scenario {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if names[b.DeviceIndex] != device0 || b.Port != 1 || b.Source != addr0() || b.PKey != 0xffff || b.NodeGUID == 0 {
+			if names[b.DeviceIndex] != device0 || b.Port != 1 || b.Source != addr0() || b.PKey != 0 || b.NodeGUID == 0 {
 				t.Errorf("got %+v of device %q, want %v on %s port 1", b, names[b.DeviceIndex], addr0(), device0)
 			}
 		}},
