@@ -22,7 +22,6 @@ const (
 	reasonWaiting      = "Waiting"
 	reasonJoining      = "Joining"
 	reasonSandboxEnded = "SandboxEnded"
-	reasonNotAccepted  = v1alpha1.ReasonNotAccepted
 )
 
 const (
@@ -82,6 +81,9 @@ func (p podProblem) String() string {
 	return p.subject() + ": " + p.message
 }
 
+// oneLine joins the lines of an error that has several.
+func oneLine(s string) string { return strings.ReplaceAll(s, "\n", "; ") }
+
 // answerPod makes the answer to a pod with a live sandbox.
 func answerPod(pod membership.Pod, held []membership.Status, verdicts []membership.Verdict) podAnswer {
 	a := podAnswer{memberships: map[string]string{}}
@@ -101,9 +103,9 @@ func answerPod(pod membership.Pod, held []membership.Status, verdicts []membersh
 			state:     v.State,
 			reason:    v.Reason,
 			iface:     v.Interface,
-			message:   v.Message,
+			message:   oneLine(v.Message),
 			required:  true,
-			transient: v.Reason == reasonNotAccepted, // the group's own events tell
+			transient: v.Reason == membership.ReasonGroupDeleting, // GroupDeleted will tell
 		}
 		if v.GroupName != "" {
 			p.group = v.GroupNamespace + "/" + v.GroupName
@@ -113,7 +115,7 @@ func answerPod(pod membership.Pod, held []membership.Status, verdicts []membersh
 				Group:     p.group,
 				State:     v1alpha1.MembershipState(v.State),
 				Interface: v.Interface,
-				Message:   truncate(v.Message, maxStatusMessage),
+				Message:   truncate(p.message, maxStatusMessage),
 			})
 		}
 		a.problems = append(a.problems, p)
@@ -121,7 +123,7 @@ func answerPod(pod membership.Pod, held []membership.Status, verdicts []membersh
 	for _, r := range pod.Requests {
 		if group := r.Namespace + "/" + r.Name; !answered[group] {
 			answered[group] = true
-			a.problems = append(a.problems, podProblem{state: membership.StateJoining, reason: reasonJoining, group: group,
+			a.problems = append(a.problems, podProblem{state: membership.Joining, reason: reasonJoining, group: group,
 				iface: r.Interface, required: r.Required, transient: true})
 		}
 	}
@@ -174,11 +176,11 @@ func severity(p podProblem) int {
 	switch {
 	case p.group == "":
 		return 0
-	case p.state == membership.StateRefused:
+	case p.state == membership.Refused:
 		return 1
-	case p.state == membership.StateFailing:
+	case p.state == membership.Failing:
 		return 2
-	case p.state == membership.StateWaiting:
+	case p.state == membership.Waiting:
 		return 3
 	}
 	return 4
@@ -220,16 +222,16 @@ func statusProblem(s membership.Status) (podProblem, bool) {
 		state:   s.State,
 		group:   s.GroupNamespace + "/" + s.GroupName,
 		iface:   s.Interface,
-		message: s.Message,
+		message: oneLine(s.Message),
 	}
 	switch s.State {
-	case membership.StateFailing:
+	case membership.Failing:
 		p.reason = reasonJoinFailed
-	case membership.StateRefused:
+	case membership.Refused:
 		p.reason = reasonJoinFailed
-	case membership.StateWaiting:
+	case membership.Waiting:
 		p.reason, p.transient = reasonWaiting, true
-	case membership.StateJoining:
+	case membership.Joining:
 		p.reason, p.transient = reasonJoining, true
 	default: // Joined; Leaving is told by what is wanted instead
 		return p, false
@@ -245,9 +247,9 @@ func membershipStatus(s membership.Status) v1alpha1.MembershipStatus {
 		Device:    s.Device,
 		Port:      int32(s.Port),
 		Epoch:     s.Epoch,
-		Message:   truncate(s.Message, maxStatusMessage),
+		Message:   truncate(oneLine(s.Message), maxStatusMessage),
 	}
-	if s.State != membership.StateJoined {
+	if s.State != membership.Joined {
 		return m
 	}
 	index := int32(s.Params.GIDIndex)
@@ -261,9 +263,9 @@ func membershipStatus(s membership.Status) v1alpha1.MembershipStatus {
 	return m
 }
 
-// groupStatus is the annotation's value: as many of the statuses, in order, as
+// statusAnnotation is the annotation's value: as many of the statuses, in order, as
 // fit beside the pod's other annotations.
-func groupStatus(statuses []v1alpha1.MembershipStatus, others map[string]string) (value string, shown int, err error) {
+func statusAnnotation(statuses []v1alpha1.MembershipStatus, others map[string]string) (value string, shown int, err error) {
 	room := maxAnnotations - len(v1alpha1.GroupStatusAnnotation)
 	for k, v := range others {
 		if k != v1alpha1.GroupStatusAnnotation {

@@ -1,6 +1,7 @@
 package controllers
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -18,6 +19,11 @@ const (
 	// isn't.
 	firstListing   = time.Second
 	longestListing = 5 * time.Second
+
+	// rdmaGrace is how long a new sandbox without an RDMA interface isn't taken
+	// for one that has none: the kernel fills a GID table after the interface
+	// has come.
+	rdmaGrace = 2 * time.Second
 
 	// What a MulticastNode takes.
 	maxNodeDevices      = 64
@@ -46,10 +52,23 @@ type listedScope struct {
 
 func (l *listedScope) due() time.Time { return l.at.Add(l.interval) }
 
-// list returns the interfaces of a scope, listing them where that is due. An
-// error hides what was found earlier only if there was nothing: a namespace
-// that can't be looked into for a moment doesn't end memberships.
-func (s *scopeInterfaces) list(scope, netns string, now time.Time) membership.Interfaces {
+// errNoRDMAYet is why a new sandbox doesn't use the node's interfaces.
+var errNoRDMAYet = errors.New("the pod's network is new and has no RDMA interface yet")
+
+// list returns the interfaces of a scope, of a sandbox made at the time created,
+// listing them where that is due.
+func (s *scopeInterfaces) list(scope, netns string, created, now time.Time) membership.Interfaces {
+	found := s.refresh(scope, netns, now)
+	if scope != membership.NodeScope && found.Err == nil && len(found.RDMA) == 0 && now.Before(created.Add(rdmaGrace)) {
+		found.Err = errNoRDMAYet
+	}
+	return found
+}
+
+// refresh lists where that is due. An error hides what was found earlier only
+// if there was nothing: a namespace that can't be looked into for a moment
+// doesn't end memberships.
+func (s *scopeInterfaces) refresh(scope, netns string, now time.Time) membership.Interfaces {
 	l := s.scopes[scope]
 	if l != nil && now.Before(l.due()) {
 		return l.Interfaces

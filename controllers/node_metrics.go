@@ -63,14 +63,14 @@ func (m *NodeMetrics) observe(took time.Duration, held []membership.Status) {
 	}
 	m.planning.Observe(took.Seconds())
 	states := map[membership.State]int{
-		membership.StateWaiting: 0, membership.StateJoining: 0, membership.StateJoined: 0,
-		membership.StateFailing: 0, membership.StateLeaving: 0, membership.StateRefused: 0,
+		membership.Waiting: 0, membership.Joining: 0, membership.Joined: 0,
+		membership.Failing: 0, membership.Leaving: 0, membership.Refused: 0,
 	}
 	seen := make(map[membership.Key]seenMembership, len(held))
 	for _, s := range held {
 		states[s.State]++
 		before := m.seen[s.Key]
-		now := seenMembership{epoch: s.Epoch, failing: s.State == membership.StateFailing}
+		now := seenMembership{epoch: s.Epoch, failing: s.State == membership.Failing}
 		if s.Epoch > before.epoch {
 			m.joins.WithLabelValues("joined").Add(float64(s.Epoch - before.epoch))
 		}

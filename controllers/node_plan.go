@@ -1,11 +1,9 @@
 package controllers
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -138,7 +136,7 @@ func (p *NodePlanner) Reconcile(ctx context.Context, _ planning) (reconcile.Resu
 	}
 
 	pods, objects := p.matchPods(live, apiPods.Items)
-	interfaces := p.listInterfaces(pods, start)
+	interfaces := p.listInterfaces(pods, live, start)
 	planningGroups := p.accepted.of(groups.Items)
 	wanted, verdicts := membership.Plan(planningGroups, pods, interfaces, p.Limits)
 	for i := range wanted {
@@ -163,7 +161,7 @@ func (p *NodePlanner) Reconcile(ctx context.Context, _ planning) (reconcile.Resu
 //
 // The annotation is the API's object's, so that an edit of a running pod is
 // followed; it is the sandbox's copy from the pod's start where the object is
-// gone or not known yet.
+// gone or not known yet. The order is that of the sandboxes, oldest first.
 func (p *NodePlanner) matchPods(live []sandbox.Sandbox, apiPods []corev1.Pod) ([]membership.Pod, map[string]*corev1.Pod) {
 	byUID := make(map[string]*corev1.Pod, len(apiPods))
 	for i := range apiPods {
@@ -200,19 +198,20 @@ func (p *NodePlanner) matchPods(live []sandbox.Sandbox, apiPods []corev1.Pod) ([
 		pods = append(pods, pod)
 	}
 	p.annotations = annotations
-	slices.SortFunc(pods, func(a, b membership.Pod) int {
-		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name), strings.Compare(a.SandboxID, b.SandboxID))
-	})
 	return pods, objects
 }
 
-func (p *NodePlanner) listInterfaces(pods []membership.Pod, now time.Time) map[string]membership.Interfaces {
+func (p *NodePlanner) listInterfaces(pods []membership.Pod, live []sandbox.Sandbox, now time.Time) map[string]membership.Interfaces {
+	created := make(map[string]time.Time, len(live))
+	for _, s := range live {
+		created[s.ID] = s.CreatedAt
+	}
 	found := map[string]membership.Interfaces{
-		membership.NodeScope: p.interfaces.list(membership.NodeScope, p.NodeNetNS, now),
+		membership.NodeScope: p.interfaces.list(membership.NodeScope, p.NodeNetNS, time.Time{}, now),
 	}
 	for _, pod := range pods {
 		if pod.NetNS != "" {
-			found[pod.SandboxID] = p.interfaces.list(pod.SandboxID, pod.NetNS, now)
+			found[pod.SandboxID] = p.interfaces.list(pod.SandboxID, pod.NetNS, created[pod.SandboxID], now)
 		}
 	}
 	return found

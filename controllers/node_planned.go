@@ -44,21 +44,31 @@ func (p planned) numbers() map[types.UID]v1alpha1.NodeGroup {
 	for _, s := range p.held {
 		holders := int32(len(s.Holders))
 		switch s.State {
-		case membership.StateLeaving:
-		case membership.StateJoined:
+		case membership.Leaving:
+		case membership.Joined:
 			add(s.GroupUID, s.GroupNamespace, s.GroupName, holders, holders, 0, "")
-		case membership.StateFailing, membership.StateRefused:
+		case membership.Failing, membership.Refused:
 			add(s.GroupUID, s.GroupNamespace, s.GroupName, holders, 0, holders, p.entryMessage(s.Holders, s.Interface, s.Message))
 		default:
 			add(s.GroupUID, s.GroupNamespace, s.GroupName, holders, 0, 0, "")
 		}
 	}
 	for _, v := range p.verdicts {
-		// A pod that isn't allowed to ask is none of the group's concern.
-		if v.GroupUID == "" || v.Reason == membership.ReasonNotAllowed || v.Reason == reasonNotAccepted {
+		if v.GroupUID == "" {
 			continue
 		}
-		add(v.GroupUID, v.GroupNamespace, v.GroupName, 1, 0, 1, p.entryMessage([]string{v.PodUID}, v.Interface, v.Message))
+		switch v.Reason {
+		case membership.ReasonNotAllowed, membership.ReasonModeNotAllowed:
+			continue // who may not ask is none of the group's concern
+		case membership.ReasonNotAccepted, membership.ReasonGroupDeleting:
+			continue // said by the group itself
+		}
+		var failing int32
+		message := ""
+		if v.State == membership.Refused {
+			failing, message = 1, p.entryMessage([]string{v.PodUID}, v.Interface, v.Message)
+		}
+		add(v.GroupUID, v.GroupNamespace, v.GroupName, 1, 0, failing, message)
 	}
 	return numbers
 }
@@ -74,7 +84,7 @@ func (p planned) entryMessage(holders []string, iface, message string) string {
 	if iface != "" {
 		text += " on " + iface
 	}
-	return truncate(text+": "+message, maxEntryMessage)
+	return truncate(text+": "+oneLine(message), maxEntryMessage)
 }
 
 // answers are those due to pods that the API has: each with a live sandbox and
@@ -153,13 +163,14 @@ func (p planned) unsatisfied() map[string]bool {
 		}
 	}
 	for _, s := range p.held {
-		if s.State != membership.StateJoined && s.State != membership.StateLeaving {
+		if s.State != membership.Joined && s.State != membership.Leaving {
 			mark(s.Scope)
 		}
 	}
 	for _, v := range p.verdicts {
 		switch v.Reason {
-		case membership.ReasonInterfaceNotFound, membership.ReasonInterfaceNotRDMA, membership.ReasonNoRDMAInterface:
+		case membership.ReasonInterfacesUnknown, membership.ReasonInterfaceNotFound, membership.ReasonInterfaceNotRDMA,
+			membership.ReasonNoRDMAInterface, membership.ReasonNotSelected, membership.ReasonNoInterfaceAddress:
 			mark(scopeOf[v.PodUID])
 			mark(membership.NodeScope)
 		}

@@ -34,10 +34,10 @@ var _ membership.Protocol = (*NodeRecord)(nil)
 // reads the group live. Either the controller, which lets a deleted group go,
 // sees the entry, or the read sees the deletion.
 //
-// Errors: membership.ErrGroupGone where the group was deleted, is being deleted
-// or is another one by now; others where it isn't accepted in this generation,
-// where the node has no room for another entry, or where the API server doesn't
-// answer. After any of them the entry has been taken back.
+// Errors: membership.ErrGroupGone where the group was deleted, is being deleted,
+// is another one by now, or isn't accepted in this generation; others where the
+// node has no room for another entry, or where the API server doesn't answer.
+// After any of them the entry has been taken back.
 func (r *NodeRecord) Begin(ctx context.Context, groupUID, namespace, name string, generation int64) error {
 	ctx, cancel := context.WithTimeout(ctx, beginTimeout)
 	defer cancel()
@@ -104,7 +104,7 @@ func (r *NodeRecord) confirm(ctx context.Context, uid types.UID, namespace, name
 	}
 	accepted := meta.FindStatusCondition(group.Status.Conditions, v1alpha1.ConditionAccepted)
 	if group.Generation != generation || accepted == nil || accepted.Status != metav1.ConditionTrue || accepted.ObservedGeneration != generation {
-		return fmt.Errorf("MulticastGroup %s/%s isn't accepted in generation %d (now %d)", namespace, name, generation, group.Generation)
+		return fmt.Errorf("MulticastGroup %s/%s isn't accepted in generation %d (it has generation %d): %w", namespace, name, generation, group.Generation, membership.ErrGroupGone)
 	}
 	return nil
 }

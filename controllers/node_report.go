@@ -124,7 +124,7 @@ func (r *NodeReporter) Reconcile(ctx context.Context, req reconcile.Request) (re
 	if pod.UID != a.uid {
 		return reconcile.Result{}, nil
 	}
-	value, shown, err := groupStatus(a.statuses, pod.Annotations)
+	value, shown, err := statusAnnotation(a.statuses, pod.Annotations)
 	if err != nil {
 		return reconcile.Result{}, reconcile.TerminalError(err)
 	}
