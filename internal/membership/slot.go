@@ -1,0 +1,321 @@
+package membership
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/rdma-multicast/rdma-multicast/rdma"
+)
+
+// slot makes one membership be as wanted, from the first time that its Key is
+// wanted until it is left.
+type slot struct {
+	t    *Table
+	key  Key
+	wake chan struct{}
+	gone chan struct{} // closed when the slot has left and is forgotten
+
+	// Guarded by Table.mu.
+	wanted *Wanted // nil: leave
+	fresh  bool    // wanted has changed in substance: a backoff is over
+	status Status
+	events []rdma.Event
+
+	// The goroutine's own.
+	entry    *entry
+	port     *port // set while member is
+	member   *rdma.Membership
+	joined   Wanted    // what member was joined for
+	joinedAt time.Time // zero until the join's event has come
+	retry    backoff
+	retryAt  time.Time
+}
+
+func newSlot(t *Table, w Wanted) *slot {
+	return &slot{
+		t: t, key: w.Key,
+		wake: make(chan struct{}, 1), gone: make(chan struct{}),
+		wanted: &w, status: Status{Wanted: w, State: Waiting, Epoch: t.epochs[w.Scope][w.Key]},
+		retry: backoff{min: t.opts.RetryMin, max: t.opts.RetryMax},
+	}
+}
+
+// same reports whether a membership that was joined for one serves the other.
+func (w *Wanted) same(o *Wanted) bool {
+	return w.GroupUID == o.GroupUID && w.Mode == o.Mode && w.NetNS == o.NetNS && w.BindAddr == o.BindAddr &&
+		w.Device == o.Device && w.Port == o.Port
+}
+
+// want changes what is wanted; Table.mu is held.
+func (s *slot) want(w *Wanted) {
+	before := s.wanted
+	switch {
+	case w == nil:
+		if before == nil {
+			return
+		}
+		s.wanted = nil
+		s.setStatus(Leaving, "", nil)
+	case before != nil && before.same(w) && before.Generation == w.Generation && slices.Equal(before.Holders, w.Holders):
+		return
+	default:
+		s.fresh = s.fresh || before == nil || !before.same(w) || before.Generation != w.Generation
+		s.wanted = w
+		s.status.Wanted = *w
+		s.t.touch()
+	}
+	s.poke()
+}
+
+func (s *slot) poke() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (s *slot) run(ctx context.Context) {
+	for {
+		wait, over := s.step()
+		if over {
+			return
+		}
+		var due <-chan time.Time
+		if wait > 0 {
+			due = time.After(wait)
+		}
+		select {
+		case <-ctx.Done():
+			return // Run closes the ids
+		case <-s.wake:
+		case <-due:
+		}
+	}
+}
+
+// step does what there is to do, and returns how long to wait for the next
+// (0: until poked).
+func (s *slot) step() (wait time.Duration, over bool) {
+	s.t.mu.Lock()
+	want, fresh, events := s.wanted, s.fresh, s.events
+	s.fresh, s.events = false, nil
+	var broken error
+	if s.port != nil {
+		broken = s.port.broken
+	}
+	s.t.mu.Unlock()
+
+	for _, e := range events {
+		s.event(e)
+	}
+	switch {
+	case s.member == nil:
+	case broken != nil:
+		s.leave()
+		s.fail(broken)
+	case want == nil || !s.joined.same(want):
+		s.leave()
+	}
+	if s.entry != nil && (want == nil || want.GroupUID != s.entry.uid) {
+		s.t.release(s.entry, s)
+		s.entry = nil
+	}
+	if want == nil {
+		return 0, s.end()
+	}
+	if fresh {
+		s.retry.reset()
+		s.retryAt = time.Time{}
+	}
+	if s.member != nil {
+		s.stay()
+		return 0, false
+	}
+	if wait := time.Until(s.retryAt); wait > 0 {
+		return wait, false
+	}
+	if s.entry == nil || fresh {
+		s.entry = s.t.acquire(want, s)
+	}
+	if begun, err := s.entry.state(); !begun {
+		message := "announcing this node to the group"
+		if err != nil {
+			message = "can't announce this node to the group: " + err.Error()
+		}
+		s.set(Waiting, message, err)
+		return 0, false
+	}
+	s.join(want)
+	return max(time.Until(s.retryAt), 0), false
+}
+
+// join asks for the membership; the outcome comes as an event.
+func (s *slot) join(want *Wanted) {
+	p, err := s.t.openPort(portKey{s.key.Scope, s.key.Interface, want.NetNS, want.BindAddr, s.key.PortSpace})
+	if errors.Is(err, errNoChannel) {
+		if err := s.t.Available(); err != nil {
+			s.set(Waiting, err.Error(), err)
+		}
+		return // poked when there is one
+	}
+	if err != nil {
+		s.fail(err)
+		return
+	}
+	if s.retry.attempts == 0 { // a state that was told as bad stays until it is good
+		s.set(Joining, "", nil)
+	}
+	s.t.mu.Lock()
+	p.members[s.key.Address] = s // before the join, whose event may come first
+	s.t.mu.Unlock()
+	m, err := p.id.Join(s.key.Address, rdma.JoinOptions{Mode: want.Mode, Timeout: s.t.opts.JoinTimeout})
+	if err != nil {
+		s.t.unlistMember(p, s)
+		s.t.closePort(p)
+		s.fail(err)
+		return
+	}
+	s.port, s.member, s.joined, s.joinedAt = p, m, *want, time.Time{}
+	s.retryAt = time.Time{}
+	s.poke() // for what the port may have gone through meanwhile
+}
+
+// event takes an event of the membership; one of an earlier membership means
+// nothing any more.
+func (s *slot) event(e rdma.Event) {
+	if s.member == nil || e.Membership != s.member {
+		return
+	}
+	if e.Type == rdma.MulticastError {
+		s.leave()
+		s.fail(e.Err)
+		return
+	}
+	s.joinedAt = time.Now()
+	s.t.mu.Lock()
+	defer s.t.mu.Unlock()
+	epochs := s.t.epochs[s.key.Scope]
+	if epochs == nil {
+		epochs = map[Key]int64{}
+		s.t.epochs[s.key.Scope] = epochs
+	}
+	epochs[s.key]++
+	s.status.Epoch, s.status.Params = epochs[s.key], e.Params
+	if s.wanted != nil {
+		s.setStatus(Joined, "", nil)
+	}
+}
+
+// leave ends the membership; where leaving fails, by closing its id, which
+// costs the others on it a rejoin.
+func (s *slot) leave() {
+	p := s.port
+	s.port, s.member = nil, nil
+	if time.Since(s.joinedAt) > s.t.opts.RetryMax && !s.joinedAt.IsZero() {
+		s.retry.reset() // it was good for long: this is a new failure
+	}
+	if !leaves {
+		return
+	}
+	s.t.mu.Lock()
+	broken := p.broken != nil
+	s.t.mu.Unlock()
+	if !broken {
+		// With ENXIO or ENOENT the kernel has no such membership any more.
+		if err := p.id.Leave(s.key.Address); err != nil && !errors.Is(err, syscall.ENXIO) && !errors.Is(err, syscall.ENOENT) {
+			s.t.log.Error(err, "Leaving failed; closing the id instead", s.names()...)
+			broken = true
+			s.t.mu.Lock()
+			s.t.breakPort(p, errors.New("another group on the same id couldn't be left"))
+			s.t.mu.Unlock()
+		}
+	}
+	if broken {
+		s.t.closeID(p) // not with the last one on it: this one has left when this returns
+	}
+	s.t.unlistMember(p, s)
+	s.t.closePort(p)
+	s.t.mu.Lock()
+	if s.key.Scope != NodeScope && s.joined.Mode == rdma.FullMember {
+		s.t.lastLeave = time.Now()
+	}
+	s.t.mu.Unlock()
+}
+
+// stay takes back a Leaving that was thought better of in time.
+func (s *slot) stay() {
+	s.t.mu.Lock()
+	defer s.t.mu.Unlock()
+	if s.wanted == nil || s.status.State != Leaving {
+		return
+	}
+	state := Joined
+	if s.joinedAt.IsZero() {
+		state = Joining
+	}
+	s.setStatus(state, "", nil)
+}
+
+// unlistMember ends the delivery of events to a slot.
+func (t *Table) unlistMember(p *port, s *slot) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if p.members[s.key.Address] == s {
+		delete(p.members, s.key.Address)
+	}
+}
+
+// end forgets the slot unless it is wanted again.
+func (s *slot) end() bool {
+	s.t.mu.Lock()
+	defer s.t.mu.Unlock()
+	if s.wanted != nil {
+		return false // and poked
+	}
+	delete(s.t.slots, s.key)
+	s.t.touch()
+	close(s.gone)
+	return true
+}
+
+// fail notes why there is no membership and when to try again.
+func (s *slot) fail(err error) {
+	s.retryAt = time.Now().Add(s.retry.next())
+	state := Failing
+	switch {
+	case errors.Is(err, syscall.EAGAIN), errors.Is(err, syscall.EADDRNOTAVAIL), errors.Is(err, rdma.ErrUnavailable):
+		state = Waiting // the port or IPoIB isn't ready
+	case errors.Is(err, rdma.ENOTSUPP):
+		state = Refused
+	}
+	s.set(state, err.Error(), err)
+}
+
+func (s *slot) set(state State, message string, err error) {
+	s.t.mu.Lock()
+	defer s.t.mu.Unlock()
+	if s.wanted != nil {
+		s.setStatus(state, message, err)
+	}
+}
+
+// setStatus tells of a transition; Table.mu is held.
+func (s *slot) setStatus(state State, message string, err error) {
+	if s.status.State != state {
+		s.t.log.Info(string(state), append(s.names(), "epoch", s.status.Epoch, "message", message)...)
+	} else if s.status.Message == message && state != Joined {
+		return
+	}
+	s.status.State, s.status.Message, s.status.Err = state, message, err
+	s.t.touch()
+}
+
+func (s *slot) names() []any {
+	return []any{
+		"group", s.status.GroupNamespace + "/" + s.status.GroupName, "address", s.key.Address,
+		"interface", s.key.Interface, "scope", s.key.Scope,
+	}
+}
