@@ -1,0 +1,117 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/rdma-multicast/rdma-multicast/internal/localcluster"
+)
+
+// play runs the demo from nothing to nothing.
+func play(ctx context.Context, bound time.Duration, logPath string) (err error) {
+	start := time.Now()
+	root, err := localcluster.ModuleRoot()
+	if err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "rdma-multicast-demo-")
+	if err != nil {
+		return err
+	}
+	if logPath == "" {
+		logPath = filepath.Join(dir, "log")
+	}
+	log, err := openLog(logPath)
+	if err != nil {
+		return errors.Join(err, os.RemoveAll(dir))
+	}
+	defer func() {
+		err = errors.Join(err, log.Close())
+		if err == nil || ctx.Err() != nil {
+			err = errors.Join(err, os.RemoveAll(dir))
+			return
+		}
+		fmt.Printf("\nThe log of every part: %s\n", logPath)
+	}()
+
+	d := &demo{root: root, kubeconfig: filepath.Join(dir, "kubeconfig"), out: os.Stdout, bound: bound}
+	fmt.Println("rdma-multicast: one cluster on this machine. The control plane is real, the RDMA network is simulated.")
+	before := goroutines()
+	steps := append([]step{{"start", "etcd, kube-apiserver, the controller, three nodes with an agent each", func(ctx context.Context) error {
+		return d.start(ctx, log)
+	}}}, d.scenario()...)
+	err = d.play(ctx, steps)
+	if d.cluster == nil {
+		return err
+	}
+	if err != nil {
+		return errors.Join(err, d.cluster.Stop())
+	}
+	stop := step{"stop", "the agents, the controller and the control plane end", func(ctx context.Context) error {
+		return d.stop(ctx, before)
+	}}
+	if err := d.play(ctx, []step{stop}); err != nil {
+		return err
+	}
+	fmt.Printf("\nEach step was seen in the API and in the fabric's own tables. %.0f s.\n", time.Since(start).Seconds())
+	return nil
+}
+
+func (d *demo) start(ctx context.Context, log *logFile) error {
+	var err error
+	d.cluster, err = localcluster.Start(ctx, localcluster.Options{
+		ControlPlane: localcluster.ControlPlaneOptions{Root: d.root, Log: log, Progress: d.out},
+		Nodes:        3,
+		Log:          log.logger(),
+	})
+	if err != nil {
+		return err
+	}
+	if err := d.cluster.WriteKubeconfig(d.kubeconfig); err != nil {
+		return err
+	}
+	err = d.eventually(ctx, "each agent has reported its node's RDMA device", func(ctx context.Context) error {
+		v, err := d.look(ctx)
+		if err != nil {
+			return err
+		}
+		for _, node := range d.cluster.Nodes {
+			if len(v.nodes[node.Name].Status.Devices) == 0 {
+				return fmt.Errorf("MulticastNode %s has no device", node.Name)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return d.kubectl(ctx, "get", "nodes,multicastnodes")
+}
+
+// stop ends everything and counts what is left.
+func (d *demo) stop(ctx context.Context, before int) error {
+	if err := d.cluster.Stop(); err != nil {
+		return err
+	}
+	for _, node := range d.cluster.Nodes {
+		if files, ids, namespaces := node.Machine.OpenHandles(); files+ids+namespaces > 0 {
+			return fmt.Errorf("%s is left with %d files of rdma_cm, %d ids, %d namespaces open", node.Name, files, ids, namespaces)
+		}
+	}
+	d.say("fabric: no file of rdma_cm, no id, no network namespace is open")
+	err := d.eventually(ctx, "no goroutine is left", func(context.Context) error {
+		if n := goroutines(); n > before {
+			return fmt.Errorf("%d goroutines, %d before the start", n, before)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	d.say("process: as many goroutines as before the start")
+	return nil
+}
