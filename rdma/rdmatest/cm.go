@@ -36,7 +36,7 @@ type cmID struct {
 	number   uint32
 	ps       uint16
 	bound    bool
-	spoiled  bool // by binding to an interface that isn't RDMA
+	spoiled  bool  // by binding to an interface that isn't RDMA
 	link     *link // nil: not bound, or to the wildcard
 	addr     netip.Addr
 	removed  bool // its device is

@@ -23,7 +23,16 @@ import (
 	"github.com/rdma-multicast/rdma-multicast/rdma/internal/sys"
 )
 
-func TestMain(m *testing.M) { leak.Main(m) }
+func TestMain(m *testing.M) {
+	if os.Getenv(tracedEnv) != "" {
+		if err := joinOnce(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	leak.Main(m)
+}
 
 func TestConformance(t *testing.T) {
 	conformance.Run(t, newMachine, append(conformance.Scenarios(), realOnly()...))
@@ -51,18 +60,23 @@ func (m *machine) AddNetNS(t *testing.T) string {
 func (m *machine) AddMACVLAN(t *testing.T, path, name, parent string, addr netip.Prefix) {
 	t.Helper()
 	m.addLink(t, path, name, addr, "link", parent, "type", "macvlan", "mode", "bridge")
-	// The GIDs of a new address come by a work queue: wait until it is bindable.
-	conformance.Eventually(t, "GID of "+addr.String(), func() bool {
-		gid := netip.AddrFrom16(addr.Addr().As16())
+	eventuallyGID(t, m, addr.Addr(), true)
+}
+
+// eventuallyGID waits until a port has the GID of an address, or none has:
+// the table follows by a work queue.
+func eventuallyGID(t *testing.T, m conformance.Machine, addr netip.Addr, want bool) {
+	t.Helper()
+	gid := netip.AddrFrom16(addr.As16())
+	conformance.Eventually(t, fmt.Sprintf("a GID of %v: %v", addr, want), func() bool {
 		for _, device := range []string{"rxe0", "rxe1"} {
 			for index := range 32 { // of 1,024, and the first free one is taken
-				got, err := m.Kernel().GID(device, 1, index)
-				if err == nil && got == gid {
-					return true
+				if got, err := m.Kernel().GID(device, 1, index); err == nil && got == gid {
+					return want
 				}
 			}
 		}
-		return false
+		return !want
 	})
 }
 
@@ -205,4 +219,3 @@ func run(t *testing.T, program string, args ...string) []byte {
 	}
 	return out
 }
-

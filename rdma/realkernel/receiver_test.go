@@ -2,6 +2,145 @@
 
 package realkernel
 
-import "github.com/rdma-multicast/rdma-multicast/rdma/internal/conformance"
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
 
-func realOnly() []conformance.Scenario { return nil }
+	"github.com/rdma-multicast/rdma-multicast/rdma"
+	"github.com/rdma-multicast/rdma-multicast/rdma/internal/conformance"
+)
+
+// endpoint is a real UD queue pair, in a process of its own that has libibverbs
+// and no rdma_cm (test/receiver).
+type endpoint struct {
+	in  io.WriteCloser
+	out *bufio.Reader
+}
+
+var _ rdma.QueuePair = (*endpoint)(nil)
+
+// openEndpoint makes a queue pair on a device, for the time of the test.
+func openEndpoint(t *testing.T, device string) *endpoint {
+	t.Helper()
+	cmd := exec.Command(build(t), "-i", device)
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := in.Close(); err != nil {
+			t.Errorf("end the receiver: %v", err)
+		}
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("receiver: %v", err)
+		}
+	})
+	e := &endpoint{in: in, out: bufio.NewReader(out)}
+	if line, err := e.out.ReadString('\n'); err != nil || line != "ready\n" {
+		t.Fatalf("receiver on %s: got %q, error %v, want ready", device, line, err)
+	}
+	return e
+}
+
+// build compiles the receiver.
+func build(t *testing.T) string {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), "receiver")
+	run(t, "cc", "-O1", "-o", program, "../../test/receiver/receiver.c", "-libverbs")
+	return program
+}
+
+func (e *endpoint) do(format string, args ...any) (string, error) {
+	if _, err := fmt.Fprintf(e.in, format+"\n", args...); err != nil {
+		return "", err
+	}
+	line, err := e.out.ReadString('\n')
+	if err != nil {
+		return "", err
+	}
+	var errno int
+	if _, err := fmt.Sscanf(line, "error %d", &errno); err == nil {
+		return "", syscall.Errno(errno)
+	}
+	return strings.TrimSpace(line), nil
+}
+
+func (e *endpoint) AttachMulticast(mgid netip.Addr, mlid uint16) error {
+	_, err := e.do("attach %v %d", mgid, mlid)
+	return err
+}
+
+func (e *endpoint) DetachMulticast(mgid netip.Addr, mlid uint16) error {
+	_, err := e.do("detach %v %d", mgid, mlid)
+	return err
+}
+
+func (e *endpoint) send(t *testing.T, p rdma.Params, count int) {
+	t.Helper()
+	if _, err := e.do("send %v %d %d %d %d", p.MGID, p.MLID, p.GIDIndex, p.QKey, count); err != nil {
+		t.Fatalf("send to %v: %v", p.MGID, err)
+	}
+}
+
+func (e *endpoint) received(t *testing.T) int {
+	t.Helper()
+	line, err := e.do("received")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var n int
+	if _, err := fmt.Sscanf(line, "received %d", &n); err != nil {
+		t.Fatalf("receiver said %q", line)
+	}
+	return n
+}
+
+func (e *endpoint) eventuallyReceived(t *testing.T, n int) {
+	t.Helper()
+	conformance.Eventually(t, fmt.Sprintf("%d packets received", n), func() bool { return e.received(t) >= n })
+	if got := e.received(t); got != n {
+		t.Errorf("received %d packets, want %d", got, n)
+	}
+}
+
+// startMckey runs librdmacm's mckey until the end of the test, or until it is
+// killed, whichever is first.
+func startMckey(t *testing.T, args ...string) (kill func()) {
+	t.Helper()
+	cmd := exec.Command("mckey", args...)
+	cmd.Stderr = os.Stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	killed := false
+	kill = func() {
+		if killed {
+			return
+		}
+		killed = true
+		if err := cmd.Process.Kill(); err != nil {
+			t.Errorf("kill mckey: %v", err)
+		}
+		if err := cmd.Wait(); err == nil {
+			t.Error("mckey ended by itself, want it to hold its membership until killed")
+		}
+	}
+	t.Cleanup(kill)
+	return kill
+}
