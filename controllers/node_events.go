@@ -28,6 +28,7 @@ const (
 type toldPod struct {
 	uid         types.UID
 	problems    map[problemKey]*toldProblem
+	troubled    bool // a problem was told, and not yet that all is well again
 	memberships map[string]string
 	deleted     map[string]bool // groups that were told to be deleted
 }
@@ -87,14 +88,14 @@ func (r *NodeReporter) tell(pod *corev1.Pod, a podAnswer, known bool) time.Durat
 	for _, reason := range slices.Sorted(maps.Keys(due)) {
 		r.recorder.Eventf(pod, groupReference(due[reason][0].group), corev1.EventTypeWarning, reason, actionJoin, "%s", describe(due[reason], maxEventNote))
 	}
-	recovered := false
 	for k, seen := range t.problems {
+		t.troubled = t.troubled || seen.told
 		if !current[k] {
-			recovered = recovered || seen.told
 			delete(t.problems, k)
 		}
 	}
-	if recovered && len(t.problems) == 0 && a.condition.Status == corev1.ConditionTrue {
+	if t.troubled && len(t.problems) == 0 && a.condition.Status == corev1.ConditionTrue {
+		t.troubled = false
 		r.recorder.Eventf(pod, nil, corev1.EventTypeNormal, eventRecovered, actionJoin, "%s", a.condition.Message)
 	}
 	return next

@@ -296,6 +296,7 @@ func TestEventsOnTransitions(t *testing.T) {
 	tell("many of one reason", many, "Warning UnknownGroup ns/0: because")
 	tell("the same again", many)
 	tell("another reason", podAnswer{problems: append(slices.Clone(many.problems), problem("NotAllowed", "ns/x"))}, "Warning NotAllowed ns/x: because")
+	tell("joining", podAnswer{problems: []podProblem{{reason: "Joining", group: "ns/a", transient: true}}})
 	tell("well", well, "Normal GroupsJoined all groups are joined")
 	tell("well still", well)
 	tell("passes by itself", podAnswer{problems: []podProblem{{reason: "Joining", group: "ns/a", transient: true}}})

@@ -30,6 +30,10 @@ const (
 	longestReportRetry = 5 * time.Second
 	reportTimeout      = 10 * time.Second
 
+	// progressDelay is how long a pod whose groups are being joined isn't told
+	// so: as a rule there is one answer, that they are joined.
+	progressDelay = 500 * time.Millisecond
+
 	// DefaultEventDelay is how long a problem has to last before there is an
 	// event about it.
 	DefaultEventDelay = 2 * time.Second
@@ -49,7 +53,9 @@ type NodeReporter struct {
 	mu      sync.Mutex
 	answers map[types.NamespacedName]podAnswer
 
-	told map[types.NamespacedName]*toldPod // of the reconciling goroutine alone
+	// Of the reconciling goroutine alone.
+	told     map[types.NamespacedName]*toldPod
+	progress map[types.NamespacedName]time.Time // since when the answer is in progress
 }
 
 // NewNodeReporter reads pods from the manager's cache. An event delay of zero
@@ -67,6 +73,7 @@ func NewNodeReporter(c client.Client, pods client.Reader, recorder events.EventR
 		trigger:  newTrigger[reconcile.Request](),
 		answers:  map[types.NamespacedName]podAnswer{},
 		told:     map[types.NamespacedName]*toldPod{},
+		progress: map[types.NamespacedName]time.Time{},
 	}
 }
 
@@ -115,6 +122,7 @@ func (r *NodeReporter) Reconcile(ctx context.Context, req reconcile.Request) (re
 	r.mu.Unlock()
 	if !ok {
 		delete(r.told, req.NamespacedName)
+		delete(r.progress, req.NamespacedName)
 		return reconcile.Result{}, nil
 	}
 	var pod corev1.Pod
@@ -123,6 +131,9 @@ func (r *NodeReporter) Reconcile(ctx context.Context, req reconcile.Request) (re
 	}
 	if pod.UID != a.uid {
 		return reconcile.Result{}, nil
+	}
+	if left := r.hold(req.NamespacedName, a); left > 0 {
+		return reconcile.Result{RequeueAfter: left}, nil
 	}
 	value, shown, err := statusAnnotation(a.statuses, pod.Annotations)
 	if err != nil {
@@ -141,6 +152,21 @@ func (r *NodeReporter) Reconcile(ctx context.Context, req reconcile.Request) (re
 		}
 	}
 	return reconcile.Result{RequeueAfter: r.tell(&pod, a, same)}, nil
+}
+
+// hold is how long an answer that says no more than that groups are being
+// joined has to wait.
+func (r *NodeReporter) hold(key types.NamespacedName, a podAnswer) time.Duration {
+	if a.condition.Reason != reasonJoining && a.condition.Reason != reasonWaiting {
+		delete(r.progress, key)
+		return 0
+	}
+	since, ok := r.progress[key]
+	if !ok {
+		since = time.Now()
+		r.progress[key] = since
+	}
+	return time.Until(since.Add(progressDelay))
 }
 
 // patch writes an answer. The UID guards against a pod of the same name that

@@ -27,6 +27,7 @@ type network struct {
 func (n *network) config() *rest.Config {
 	c := rest.CopyConfig(cluster.agent)
 	c.Dial = n.dial
+	c.QPS = -1
 	c.Wrap(func(next http.RoundTripper) http.RoundTripper { return tap{n, next} })
 	return c
 }
