@@ -226,7 +226,7 @@ func (s *slot) leave() {
 	if !broken {
 		// With ENXIO or ENOENT the kernel has no such membership any more.
 		if err := p.id.Leave(s.key.Address); err != nil && !errors.Is(err, syscall.ENXIO) && !errors.Is(err, syscall.ENOENT) {
-			s.t.log.Error(err, "Leaving failed; closing the id instead", s.names()...)
+			s.t.log.Error(err, "Leaving failed; closing the id instead", names(&s.joined)...)
 			broken = true
 			s.t.mu.Lock()
 			s.t.breakPort(p, errors.New("another group on the same id couldn't be left"))
@@ -305,7 +305,7 @@ func (s *slot) set(state State, message string, err error) {
 // setStatus tells of a transition; Table.mu is held.
 func (s *slot) setStatus(state State, message string, err error) {
 	if s.status.State != state {
-		s.t.log.Info(string(state), append(s.names(), "epoch", s.status.Epoch, "message", message)...)
+		s.t.log.Info(string(state), append(names(&s.status.Wanted), "epoch", s.status.Epoch, "message", message)...)
 	} else if s.status.Message == message && state != Joined {
 		return
 	}
@@ -313,9 +313,9 @@ func (s *slot) setStatus(state State, message string, err error) {
 	s.t.touch()
 }
 
-func (s *slot) names() []any {
+func names(w *Wanted) []any {
 	return []any{
-		"group", s.status.GroupNamespace + "/" + s.status.GroupName, "address", s.key.Address,
-		"interface", s.key.Interface, "scope", s.key.Scope,
+		"group", w.GroupNamespace + "/" + w.GroupName, "address", w.Address,
+		"interface", w.Interface, "scope", w.Scope,
 	}
 }

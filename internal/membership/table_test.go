@@ -174,10 +174,15 @@ func TestBadStateStaysUntilItIsGood(t *testing.T) {
 		time.Sleep(time.Minute)
 		e.settle()
 		e.wantState("a", Joined)
-		for i, s := range seen {
-			if s == Joining && i > 0 {
+		failed := false
+		for _, s := range seen {
+			if s == Joining && failed {
 				t.Errorf("states told: %v; Joining came back", seen)
 			}
+			failed = failed || s == Failing
+		}
+		if !failed {
+			t.Errorf("states told: %v; Failing never was", seen)
 		}
 	}, func(o *TableOptions, _ *rdmatest.Node) {
 		o.Changed = func() {
