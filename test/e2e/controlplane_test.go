@@ -4,14 +4,19 @@ package e2e
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
 	"crypto/rand"
-	"crypto/rsa"
 	"crypto/x509"
+	"crypto/x509/pkix"
 	"encoding/pem"
 	"fmt"
+	"math/big"
+	"net"
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -41,11 +46,11 @@ func (c *cluster) startEtcd(t *testing.T) {
 }
 
 // startAPIServer starts kube-apiserver; it is used again after it was stopped.
-func (c *cluster) startAPIServer(t *testing.T) *process {
-	return c.startProcess(t, "kube-apiserver", filepath.Join(c.settings.kubernetes, "kube-apiserver"),
+func (c *cluster) startAPIServer(t *testing.T) {
+	c.apiServer = c.startProcess(t, "kube-apiserver", filepath.Join(c.settings.kubernetes, "kube-apiserver"),
 		"--etcd-servers=http://127.0.0.1:2379",
 		"--bind-address=127.0.0.1", "--secure-port=6443", "--advertise-address=10.0.0.2",
-		"--cert-dir="+c.path("apiserver"),
+		"--tls-cert-file="+c.path("apiserver.crt"), "--tls-private-key-file="+c.path("apiserver.key"),
 		"--token-auth-file="+c.path("tokens"),
 		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
 		"--allow-privileged=true",
@@ -65,29 +70,58 @@ func (c *cluster) startControllers(t *testing.T) {
 		"--service-account-private-key-file="+c.path("sa.key"))
 }
 
-// writeCredentials makes what the API server is started with.
+// writeCredentials makes what the API server is started with. Elliptic curves:
+// an RSA handshake takes a large part of a second under emulation.
 func (c *cluster) writeCredentials(t *testing.T) {
 	t.Helper()
-	key, err := rsa.GenerateKey(rand.Reader, 2048)
-	if err != nil {
-		t.Fatal(err)
-	}
-	public, err := x509.MarshalPKIXPublicKey(&key.PublicKey)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.write(t, "sa.key", string(pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)})))
+	_, public := c.writeKey(t, "sa.key")
 	c.write(t, "sa.pub", string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: public})))
+
+	key, _ := c.writeKey(t, "apiserver.key")
+	template := &x509.Certificate{
+		SerialNumber:          big.NewInt(1),
+		Subject:               pkix.Name{CommonName: "kube-apiserver"},
+		NotBefore:             time.Now().Add(-time.Hour),
+		NotAfter:              time.Now().Add(24 * time.Hour),
+		IPAddresses:           []net.IP{net.IPv4(127, 0, 0, 1)},
+		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		IsCA:                  true, // its own
+		BasicConstraintsValid: true,
+	}
+	certificate, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.write(t, "apiserver.crt", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate})))
+
 	c.write(t, "tokens", fmt.Sprintf("%s,%s,1,system:masters\n%s,%s,2,system:nodes\n",
 		staticTokens[adminUser], adminUser, staticTokens[nodeUser], nodeUser))
 }
 
-// writeKubeconfig writes the file of one user. The API server has written its
-// certificate when it is ready; before, the path of it serves.
+// writeKey makes a key and writes it; it gives the public part's encoding too.
+func (c *cluster) writeKey(t *testing.T, file string) (*ecdsa.PrivateKey, []byte) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	private, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	public, err := x509.MarshalPKIXPublicKey(key.Public())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.write(t, file, string(pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: private})))
+	return key, public
+}
+
+// writeKubeconfig writes the file of one user.
 func (c *cluster) writeKubeconfig(t *testing.T, file, token string) string {
 	t.Helper()
 	config := clientcmdapi.NewConfig()
-	config.Clusters["e2e"] = &clientcmdapi.Cluster{Server: apiServer, CertificateAuthority: c.path("apiserver/apiserver.crt")}
+	config.Clusters["e2e"] = &clientcmdapi.Cluster{Server: apiServer, CertificateAuthority: c.path("apiserver.crt")}
 	config.AuthInfos["user"] = &clientcmdapi.AuthInfo{Token: token}
 	config.Contexts["e2e"] = &clientcmdapi.Context{Cluster: "e2e", AuthInfo: "user"}
 	config.CurrentContext = "e2e"

@@ -8,13 +8,17 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/rdma-multicast/rdma-multicast/api/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -195,7 +199,7 @@ func (c *cluster) groupShows(t *testing.T, name string, words ...string) {
 		}
 		shown := strings.Fields(out)
 		for _, word := range words {
-			if !contains(shown, word) {
+			if !slices.Contains(shown, word) {
 				return fmt.Errorf("it shows %q", out)
 			}
 		}
@@ -203,32 +207,23 @@ func (c *cluster) groupShows(t *testing.T, name string, words ...string) {
 	})
 }
 
-func contains(list []string, word string) bool {
-	for _, element := range list {
-		if element == word {
-			return true
-		}
-	}
-	return false
-}
-
 // podEvent waits for an event on the pod that has the words in its note.
 func (c *cluster) podEvent(t *testing.T, name string, words ...string) {
 	t.Helper()
 	c.eventually(t, fmt.Sprintf("an event on pod %s with %q", name, words), func() error {
-		var events corev1.EventList
+		var events eventsv1.EventList
 		if err := c.client.List(context.Background(), &events, client.InNamespace(namespace)); err != nil {
 			return err
 		}
 		var seen []string
 	next:
 		for _, event := range events.Items {
-			if event.InvolvedObject.Kind != "Pod" || event.InvolvedObject.Name != name || event.Source.Component == "kubelet" {
+			if event.Regarding.Kind != "Pod" || event.Regarding.Name != name {
 				continue
 			}
-			seen = append(seen, event.Reason+": "+event.Message)
+			seen = append(seen, event.Reason+": "+event.Note)
 			for _, word := range words {
-				if !strings.Contains(event.Message, word) {
+				if !strings.Contains(event.Note, word) {
 					continue next
 				}
 			}
@@ -238,12 +233,74 @@ func (c *cluster) podEvent(t *testing.T, name string, words ...string) {
 	})
 }
 
-// containerLog is what the pod's container has printed, from the node's file:
-// that works while the API server is away.
-func containerLog(pod *corev1.Pod) (string, error) {
-	dir := fmt.Sprintf("/var/log/pods/%s_%s_%s/main", pod.Namespace, pod.Name, pod.UID)
-	text, err := os.ReadFile(filepath.Join(dir, "0.log"))
-	return string(text), err
+// receiver is a verbs-only receiver that runs in a pod.
+type receiver struct{ log string }
+
+// receiverOf waits until the pod's receiver has attached its queue pair.
+func (c *cluster) receiverOf(t *testing.T, name string) receiver {
+	t.Helper()
+	var pod corev1.Pod
+	if err := c.client.Get(context.Background(), client.ObjectKey{Namespace: namespace, Name: name}, &pod); err != nil {
+		t.Fatal(err)
+	}
+	r := receiver{log: fmt.Sprintf("/var/log/pods/%s_%s_%s/main/0.log", pod.Namespace, pod.Name, pod.UID)}
+	c.eventually(t, "the receiver in pod "+name, func() error {
+		text, err := os.ReadFile(r.log)
+		if err != nil {
+			return fmt.Errorf("%w; %w", err, c.podTrouble(name))
+		}
+		if !strings.Contains(string(text), " attached\n") {
+			return fmt.Errorf("it has printed %q", text)
+		}
+		return nil
+	})
+	return r
+}
+
+var receivedLine = regexp.MustCompile(` received (\d+)\n`)
+
+// received is the number of packets so far.
+func (r receiver) received() (int, error) {
+	text, err := os.ReadFile(r.log)
+	if err != nil {
+		return 0, err
+	}
+	lines := receivedLine.FindAllSubmatch(text, -1)
+	if len(lines) == 0 {
+		return 0, nil
+	}
+	return strconv.Atoi(string(lines[len(lines)-1][1]))
+}
+
+// expect sends packets to the group and holds that so many more have arrived at
+// each of the receivers.
+func (c *cluster) expect(t *testing.T, group netip.Addr, want int, receivers ...receiver) {
+	t.Helper()
+	before := make([]int, len(receivers))
+	for i, r := range receivers {
+		var err error
+		if before[i], err = r.received(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	send(t, group)
+	arrived := func() error {
+		for i, r := range receivers {
+			n, err := r.received()
+			if err != nil {
+				return err
+			}
+			if n-before[i] != want {
+				return fmt.Errorf("%d of %d packets arrived, want %d", n-before[i], packets, want)
+			}
+		}
+		return nil
+	}
+	if want > 0 {
+		c.eventually(t, "packets to arrive", arrived)
+	}
+	// Nor do more of them come.
+	consistently(t, time.Second, "after mckey has sent", arrived)
 }
 
 // consistently fails the test when check fails at any time during d.
@@ -255,3 +312,19 @@ func consistently(t *testing.T, d time.Duration, what string, check func() error
 		}
 	}
 }
+
+// deleteGroup deletes a group and waits until its object is gone.
+func (c *cluster) deleteGroup(t *testing.T, name string) {
+	t.Helper()
+	group := &v1alpha1.MulticastGroup{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	if err := c.client.Delete(context.Background(), group); err != nil {
+		t.Fatalf("delete group %s: %v", name, err)
+	}
+	c.eventually(t, "group "+name+" to be gone", func() error { return c.gone(group) })
+}
+
+func metaKey(namespace, name string) client.ObjectKey {
+	return client.ObjectKey{Namespace: namespace, Name: name}
+}
+
+func diffStatus(want, got v1alpha1.MembershipStatus) string { return cmp.Diff(want, got) }

@@ -1,0 +1,157 @@
+//go:build realkernel
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/rdma-multicast/rdma-multicast/api/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
+)
+
+func apiServerAway(t *testing.T, c *cluster) {
+	c.applyGroup(t, "market-data", group(11))
+	c.applyGroup(t, "orders", group(12))
+	ends := newPod("ends", "orders")
+	ends.Spec.RestartPolicy = corev1.RestartPolicyNever
+	c.create(t, ends)
+	c.create(t, newPod("stays", "market-data"))
+	c.isJoinedEverywhere(t, "ends", "orders", group(12))
+	c.isJoinedEverywhere(t, "stays", "market-data", group(11))
+	ending, staying := c.podProcess(t, "ends"), c.podProcess(t, "stays")
+	before := c.joined(t, "stays")
+
+	changes := c.switchLogFromNow(t)
+	c.stop(t, c.apiServer)
+	if err := syscall.Kill(ending, syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	c.eventually(t, "the switch to see the leave while the API server is away", func() error { return changes.deleted(group(12)) })
+	if err := isMember(staying, podInterface, group(11)); err != nil {
+		t.Errorf("the pod that goes on: %v", err)
+	}
+
+	c.startAPIServer(t)
+	c.waitForAPIServer(t)
+	c.groupShows(t, "orders", "0/0", "True", v1alpha1.ReasonNoMembers)
+	c.groupShows(t, "market-data", "1/1", "True", v1alpha1.ReasonAllJoined)
+	c.entries(t, 1)
+	if err := isMember(staying, podInterface, group(11)); err != nil {
+		t.Errorf("the pod that goes on: %v", err)
+	}
+	if after := c.joined(t, "stays"); after.groups[0].Epoch != before.groups[0].Epoch {
+		t.Errorf("epoch %d, before %d: it was joined again", after.groups[0].Epoch, before.groups[0].Epoch)
+	}
+	if deleted, err := changes.deletions(group(11)); err != nil || len(deleted) > 0 {
+		t.Errorf("the switch saw a leave of the pod that goes on: %q, %v", deleted, err)
+	}
+}
+
+func refusedAtApply(t *testing.T, c *cluster) {
+	for _, bad := range []struct{ address, says string }{
+		{"10.0.0.1", "multicast"},
+		{"224.0.0.5", "224.0.0.0/24"},
+		{"ff02::1:2", "ff02::"},
+		{"239.001.1.1", ""},
+		{"FF0E::1234", "canonical"},
+		{"market-data", "address"},
+	} {
+		_, err := c.kubectl("apply", "-f", c.write(t, "bad.yaml", groupYAML("bad", bad.address)))
+		if err == nil || !strings.Contains(err.Error(), bad.says) {
+			t.Errorf("apply with address %s: %v, want it refused with %q", bad.address, err, bad.says)
+		}
+	}
+	c.applyGroup(t, "market-data", group(13))
+	_, err := c.kubectl("apply", "-f", c.write(t, "bad.yaml", groupYAML("market-data", group(14).String())))
+	if err == nil || !strings.Contains(err.Error(), "can't be changed") {
+		t.Errorf("apply with another address: %v, want it refused", err)
+	}
+}
+
+func badRequests(t *testing.T, c *cluster) {
+	c.applyGroup(t, "market-data", group(15))
+	c.applyGroup(t, "six", group(16))
+	c.apply(t, groupYAML("v6", "ff0e::1234"))
+	c.apply(t, strings.Replace(groupYAML("theirs", group(17).String()), "namespace: "+namespace, "namespace: "+otherNamespace, 1))
+
+	// Everything at once, and one request that is right.
+	c.create(t, newPod("mixed", strings.Join([]string{
+		"market-data", "unknown", otherNamespace + "/theirs", "six@nowhere", "six@lo", "v6",
+	}, ",")))
+	c.create(t, newPod("fine", "market-data"))
+	c.isJoinedBesides(t, "mixed", "market-data")
+	pid := c.podProcess(t, "mixed")
+	if err := isMember(pid, podInterface, group(15)); err != nil {
+		t.Error(err)
+	}
+	for _, n := range []byte{16, 17} {
+		if err := isNoMember(pid, podInterface, group(n)); err != nil {
+			t.Error(err)
+		}
+	}
+	c.joined(t, "fine")
+
+	a := c.conditionIs(t, "mixed", corev1.ConditionFalse)
+	for _, want := range []string{"unknown", "theirs", "nowhere", "lo", "v6"} {
+		if !strings.Contains(a.condition.Message, want) {
+			t.Errorf("the condition doesn't name %s: %q", want, a.condition.Message)
+		}
+		c.podEvent(t, "mixed", want)
+	}
+}
+
+// isJoinedBesides waits until one of a pod's groups is told as joined, whatever
+// the others are.
+func (c *cluster) isJoinedBesides(t *testing.T, pod, name string) {
+	t.Helper()
+	c.eventually(t, fmt.Sprintf("pod %s to be a member of %s", pod, name), func() error {
+		a, err := c.answer(pod)
+		if err != nil {
+			return err
+		}
+		for _, status := range a.groups {
+			if status.Group == namespace+"/"+name && status.State == v1alpha1.StateJoined {
+				return nil
+			}
+		}
+		return fmt.Errorf("condition %+v, group-status %+v", a.condition, a.groups)
+	})
+}
+
+func noRDMAUCM(t *testing.T, c *cluster) {
+	c.stop(t, c.agent)
+	run(t, "modprobe", "-r", "rdma_ucm")
+	t.Cleanup(func() { run(t, "modprobe", "rdma_ucm") })
+	c.startAgent(t, nriSocket)
+	message := c.rdmaReady(t, "False", v1alpha1.ReasonModuleNotLoaded)
+	if !strings.Contains(message, "rdma_ucm") {
+		t.Errorf("the node object doesn't say which module: %q", message)
+	}
+	c.applyGroup(t, "market-data", group(18))
+	c.create(t, newPod("waits", "market-data"))
+	c.podProcess(t, "waits")
+	a := c.conditionIs(t, "waits", corev1.ConditionFalse)
+	if !strings.Contains(a.condition.Message, "rdma_ucm") {
+		t.Errorf("the pod isn't told which module: %q", a.condition.Message)
+	}
+
+	run(t, "modprobe", "rdma_ucm")
+	c.rdmaReady(t, "True", v1alpha1.ReasonRDMAAvailable)
+	c.isJoinedEverywhere(t, "waits", "market-data", group(18))
+}
+
+// restartAgent replaces the agent, whose memberships its end gives up.
+func (c *cluster) restartAgent(t *testing.T, nri string) {
+	t.Helper()
+	c.stop(t, c.agent)
+	c.startAgent(t, nri)
+	c.eventually(t, "the new agent", func() error {
+		var node v1alpha1.MulticastNode
+		return c.client.Get(context.Background(), metaKey("", nodeName), &node)
+	})
+	c.settle(t)
+}
