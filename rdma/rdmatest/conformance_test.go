@@ -72,6 +72,10 @@ func (m *machine) AddDevice(_ *testing.T, device, netdev string) { m.node.AddDev
 
 func (m *machine) RemoveDevice(_ *testing.T, device string) { m.node.RemoveDevice(device) }
 
+func (m *machine) UnloadUCM() error { return m.node.UnloadUCM() }
+
+func (m *machine) LoadUCM(*testing.T) { m.node.LoadUCM() }
+
 func (m *machine) IGMP(_ *testing.T, path, name string) map[netip.Addr]int {
 	return m.node.IGMP(path, name)
 }

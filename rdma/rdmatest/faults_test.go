@@ -153,33 +153,6 @@ func simulatedOnly() []conformance.Scenario {
 				t.Errorf("destroy: got error %v, want EIO", err)
 			}
 		}},
-		{Name: "without the module rdma_ucm everything says so, and works once it is loaded", Run: func(t *testing.T, m conformance.Machine) {
-			ch, err := m.Host().OpenChannel()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := node(m).UnloadUCM(); !errors.Is(err, syscall.EBUSY) {
-				t.Errorf("unloading while it is open: got error %v, want EBUSY", err)
-			}
-			if err := ch.Close(); err != nil {
-				t.Fatal(err)
-			}
-			if err := node(m).UnloadUCM(); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := m.Host().OpenChannel(); !errors.Is(err, rdma.ErrUnavailable) || !errors.Is(err, syscall.ENOENT) {
-				t.Errorf("open: got error %v, want ErrUnavailable and ENOENT", err)
-			}
-			if _, err := m.Host().Interfaces(nil); !errors.Is(err, rdma.ErrUnavailable) {
-				t.Errorf("interfaces: got error %v, want ErrUnavailable", err)
-			}
-			if devices, err := m.Host().Devices(); err != nil || len(devices) != 2 {
-				t.Errorf("devices: got %+v, error %v, want both all the same", devices, err)
-			}
-			node(m).LoadUCM()
-			ch = conformance.OpenChannel(t, m)
-			conformance.Join(t, ch, conformance.Bind(t, ch, addr), group, rdma.JoinOptions{})
-		}},
 		{Name: "a deadline that passes while the channel closes delivers nothing", Run: func(t *testing.T, m conformance.Machine) {
 			node(m).Inject(rdmatest.Fault{Op: rdmatest.OpJoinEvent, Silent: true})
 			for range 50 {

@@ -3,11 +3,8 @@
 package realkernel
 
 import (
-	"context"
 	"encoding/binary"
 	"encoding/hex"
-	"fmt"
-	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,43 +14,9 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/rdma-multicast/rdma-multicast/rdma"
 	"github.com/rdma-multicast/rdma-multicast/rdma/internal/conformance"
 	"github.com/rdma-multicast/rdma-multicast/rdma/internal/sys"
 )
-
-// tracedEnv makes the test binary join and leave once, and nothing else, so
-// that strace sees what the package writes.
-const tracedEnv = "REALKERNEL_TRACED"
-
-// joinOnce is the traced program.
-func joinOnce() error {
-	group := netip.MustParseAddr("239.3.2.7")
-	ch, err := rdma.Local().OpenChannel()
-	if err != nil {
-		return err
-	}
-	id, err := ch.NewID(nil, rdma.PortSpaceUDP)
-	if err != nil {
-		return err
-	}
-	if err := id.Bind(netip.MustParseAddr("10.0.0.2")); err != nil {
-		return err
-	}
-	if _, err := id.Join(group, rdma.JoinOptions{}); err != nil {
-		return err
-	}
-	if e, err := ch.Next(context.Background()); err != nil || e.Type != rdma.MulticastJoined {
-		return fmt.Errorf("joining: event %+v, error %w", e, err)
-	}
-	if err := id.Leave(group); err != nil {
-		return err
-	}
-	if err := id.Close(); err != nil {
-		return err
-	}
-	return ch.Close()
-}
 
 // commands of the device that both sides need, with what differs between two
 // runs of one program: pointers, uids (librdmacm uses pointers for these too)
@@ -91,7 +54,7 @@ func sameBytes(t *testing.T, _ conformance.Machine) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ours := trace(t, []string{tracedEnv + "=1"}, self)
+	ours := trace(t, []string{roleEnv + "=" + roleJoinOnce}, self)
 
 	theirSequence, theirQueries := digest(theirs)
 	ourSequence, ourQueries := digest(ours)

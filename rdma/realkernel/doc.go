@@ -2,8 +2,6 @@
 // switch and two Soft-RoCE NICs, as the VM of hack/vm has them. It needs the
 // build tag realkernel, and fails where there is no such machine:
 //
-//	go test -tags realkernel -exec "$PWD/hack/vm/run" ./rdma/realkernel
-//
-// The programs receiver and rdmamc that it runs are built before, since the VM
-// sees the host's files: RECEIVER and RDMAMC are their paths.
+//	cc -O2 -o /some/where/receiver test/receiver/receiver.c -libverbs
+//	RECEIVER=/some/where/receiver go test -tags realkernel -exec "$PWD/hack/vm/run" ./rdma/realkernel
 package realkernel

@@ -5,6 +5,7 @@ package realkernel
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
@@ -24,8 +25,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if os.Getenv(tracedEnv) != "" {
-		if err := joinOnce(); err != nil {
+	if role := os.Getenv(roleEnv); role != "" {
+		if err := play(role); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -126,6 +127,19 @@ func (m *machine) RemoveDevice(t *testing.T, device string) {
 	})
 }
 
+func (m *machine) UnloadUCM() error {
+	out, err := exec.Command("modprobe", "-r", "rdma_ucm").CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("modprobe -r rdma_ucm: %w: %s", err, out)
+	}
+	return nil
+}
+
+func (m *machine) LoadUCM(t *testing.T) {
+	t.Helper()
+	run(t, "modprobe", "rdma_ucm")
+}
+
 // IGMP reads /proc/net/igmp: a line for each interface, then one for each of
 // its groups, the address as a number in host order and the users.
 func (m *machine) IGMP(t *testing.T, path, name string) map[netip.Addr]int {
@@ -210,7 +224,9 @@ func in(t *testing.T, path, program string, args ...string) []byte {
 
 func run(t *testing.T, program string, args ...string) []byte {
 	t.Helper()
-	cmd := exec.Command(program, args...)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*conformance.Patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, program, args...)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()

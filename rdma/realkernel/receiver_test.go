@@ -4,15 +4,16 @@ package realkernel
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"net/netip"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/rdma-multicast/rdma-multicast/rdma"
 	"github.com/rdma-multicast/rdma-multicast/rdma/internal/conformance"
@@ -21,8 +22,9 @@ import (
 // endpoint is a real UD queue pair, in a process of its own that has libibverbs
 // and no rdma_cm (test/receiver).
 type endpoint struct {
-	in  io.WriteCloser
-	out *bufio.Reader
+	in   io.WriteCloser
+	pipe *os.File
+	out  *bufio.Reader
 }
 
 var _ rdma.QueuePair = (*endpoint)(nil)
@@ -30,47 +32,56 @@ var _ rdma.QueuePair = (*endpoint)(nil)
 // openEndpoint makes a queue pair on a device, for the time of the test.
 func openEndpoint(t *testing.T, device string) *endpoint {
 	t.Helper()
-	cmd := exec.Command(build(t), "-i", device)
+	program := os.Getenv(receiverEnv)
+	if program == "" {
+		t.Fatalf("%s is not set: build test/receiver/receiver.c and give its absolute path", receiverEnv)
+	}
+	cmd := exec.Command(program, "-i", device)
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, err := cmd.StdoutPipe()
+	out, write, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := cmd.Start(); err != nil {
+	cmd.Stdout = write
+	err = errors.Join(cmd.Start(), write.Close())
+	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := in.Close(); err != nil {
+		if err := errors.Join(in.Close(), out.Close()); err != nil {
 			t.Errorf("end the receiver: %v", err)
 		}
 		if err := cmd.Wait(); err != nil {
 			t.Errorf("receiver: %v", err)
 		}
 	})
-	e := &endpoint{in: in, out: bufio.NewReader(out)}
-	if line, err := e.out.ReadString('\n'); err != nil || line != "ready\n" {
+	e := &endpoint{in: in, pipe: out, out: bufio.NewReader(out)}
+	if line, err := e.line(); err != nil || line != "ready\n" {
 		t.Fatalf("receiver on %s: got %q, error %v, want ready", device, line, err)
 	}
 	return e
 }
 
-// build compiles the receiver.
-func build(t *testing.T) string {
-	t.Helper()
-	program := filepath.Join(t.TempDir(), "receiver")
-	run(t, "cc", "-O1", "-o", program, "../../test/receiver/receiver.c", "-libverbs")
-	return program
+// receiverEnv names the environment variable with the path of the program of
+// test/receiver, built on the host: a compiler takes its time in the VM.
+const receiverEnv = "RECEIVER"
+
+func (e *endpoint) line() (string, error) {
+	if err := e.pipe.SetReadDeadline(time.Now().Add(conformance.Patience)); err != nil {
+		return "", err
+	}
+	return e.out.ReadString('\n')
 }
 
 func (e *endpoint) do(format string, args ...any) (string, error) {
 	if _, err := fmt.Fprintf(e.in, format+"\n", args...); err != nil {
 		return "", err
 	}
-	line, err := e.out.ReadString('\n')
+	line, err := e.line()
 	if err != nil {
 		return "", err
 	}

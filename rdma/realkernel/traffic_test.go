@@ -14,16 +14,16 @@ import (
 
 // realOnly has what takes packets, librdmacm, or namespaces that really end.
 func realOnly() []conformance.Scenario {
-	group := netip.MustParseAddr("239.3.1.7")
-	mgid := netip.MustParseAddr("::ffff:239.3.1.7")
-	sender, receiver := netip.MustParseAddr("10.0.0.2"), netip.MustParseAddr("10.0.0.3")
+	group := netip.MustParseAddr(heldGroup)
+	mgid := netip.AddrFrom16(group.As16())
+	sender, receiver := netip.MustParseAddr("10.0.0.2"), netip.MustParseAddr(heldAddr)
 	return []conformance.Scenario{
 		{Name: "packets stop after leaving although another process on the interface stays a member", Run: func(t *testing.T, m conformance.Machine) {
 			ch := conformance.OpenChannel(t, m)
 			id := conformance.Bind(t, ch, receiver)
 			qp := openEndpoint(t, "rxe1")
 			conformance.Join(t, ch, id, group, rdma.JoinOptions{QP: qp})
-			startMckey(t, "-b", receiver.String(), "-m", group.String(), "-C", "1000")
+			holdElsewhere(t)
 			eventuallyUsers(t, m, "rdma1", group, 2)
 			// The witness shows that the packets still come to the port.
 			witness := openEndpoint(t, "rxe1")
@@ -175,7 +175,13 @@ func newBarrier(t *testing.T, m conformance.Machine, ch *rdma.Channel, sender, r
 	t.Helper()
 	group := netip.MustParseAddr("239.3.255.1")
 	b := &barrier{from: openEndpoint(t, "rxe0"), to: openEndpoint(t, "rxe1")}
-	conformance.Join(t, ch, conformance.Bind(t, ch, receiver), group, rdma.JoinOptions{QP: b.to})
+	id := conformance.Bind(t, ch, receiver)
+	t.Cleanup(func() { // before the queue pair goes
+		if err := id.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	conformance.Join(t, ch, id, group, rdma.JoinOptions{QP: b.to})
 	b.params = conformance.Join(t, ch, conformance.Bind(t, ch, sender), group, rdma.JoinOptions{Mode: rdma.SendOnlyFullMember}).Params
 	conformance.EventuallySwitch(t, m, group, "rxe1")
 	return b

@@ -33,6 +33,7 @@ enum {
 	DEPTH = 256,
 	GRH_LEN = 40,
 	BUFFER_LEN = GRH_LEN + 4096,
+	SEND_TRIES = 10000, /* milliseconds for a send to complete */
 	MULTICAST_QPN = 0xFFFFFF,
 	DEFAULT_QKEY = 0x01234567,
 };
@@ -188,12 +189,15 @@ static int send_packets(struct endpoint *e, union ibv_gid mgid, uint16_t mlid, i
 		}, *bad;
 		struct ibv_wc wc;
 		int n = 0;
+		int tries = 0;
 
 		if ((err = ibv_post_send(e->qp, &wr, &bad)))
 			break;
-		while ((n = ibv_poll_cq(e->send_cq, 1, &wc)) == 0)
-			usleep(100);
-		if (n < 0 || wc.status != IBV_WC_SUCCESS)
+		while ((n = ibv_poll_cq(e->send_cq, 1, &wc)) == 0 && tries++ < SEND_TRIES)
+			usleep(1000);
+		if (n == 0)
+			err = ETIMEDOUT;
+		else if (n < 0 || wc.status != IBV_WC_SUCCESS)
 			err = EIO;
 	}
 	ibv_destroy_ah(ah);

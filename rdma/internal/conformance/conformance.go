@@ -35,6 +35,9 @@ type Machine interface {
 	DeleteInterface(t *testing.T, path, name string)
 	AddDevice(t *testing.T, device, netdev string)
 	RemoveDevice(t *testing.T, device string)
+	// UnloadUCM takes the module rdma_ucm away; an error if it is in use.
+	UnloadUCM() error
+	LoadUCM(t *testing.T)
 
 	// IGMP are the users of each group on an interface.
 	IGMP(t *testing.T, path, name string) map[netip.Addr]int

@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"errors"
 	"net/netip"
 	"syscall"
 	"testing"
@@ -12,6 +13,47 @@ import (
 func removal() []Scenario {
 	group := netip.MustParseAddr("239.1.10.7")
 	return []Scenario{
+		{"without the module rdma_ucm everything says so, and works once it is loaded", func(t *testing.T, m Machine) {
+			ch, err := m.Host().OpenChannel()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := m.UnloadUCM(); err == nil {
+				t.Error("the module was unloaded while its file was open")
+			}
+			if err := ch.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if err := m.UnloadUCM(); err != nil {
+				t.Fatal(err)
+			}
+			loaded := false
+			t.Cleanup(func() {
+				if !loaded {
+					m.LoadUCM(t)
+				}
+			})
+			if _, err := m.Host().OpenChannel(); !errors.Is(err, rdma.ErrUnavailable) || !errors.Is(err, syscall.ENOENT) {
+				t.Errorf("open: got error %v, want ErrUnavailable and ENOENT", err)
+			}
+			if _, err := m.Host().Interfaces(nil); !errors.Is(err, rdma.ErrUnavailable) {
+				t.Errorf("interfaces: got error %v, want ErrUnavailable", err)
+			}
+			if devices, err := m.Host().Devices(); err != nil || len(devices) != 2 {
+				t.Errorf("devices: got %+v, error %v, want both all the same", devices, err)
+			}
+			m.LoadUCM(t)
+			loaded = true
+			Eventually(t, "rdma_cm is there again", func() bool {
+				ch, err := m.Host().OpenChannel()
+				if err != nil {
+					return false
+				}
+				return ch.Close() == nil
+			})
+			again := OpenChannel(t, m)
+			Join(t, again, Bind(t, again, addr0()), group, rdma.JoinOptions{})
+		}},
 		{"a device that goes takes its memberships with it and says so", func(t *testing.T, m Machine) {
 			ch := OpenChannel(t, m)
 			id, other := Bind(t, ch, addr0()), Bind(t, ch, addr1())
