@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"runtime"
 	"sync"
 
 	"github.com/go-logr/logr"
@@ -54,5 +53,3 @@ func (l *logFile) Close() error {
 	l.file = nil
 	return file.Close()
 }
-
-func goroutines() int { return runtime.NumGoroutine() }

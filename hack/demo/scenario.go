@@ -67,8 +67,10 @@ func (d *demo) join(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := d.groupReady(ctx, ticks, "3/3", v1alpha1.ReasonAllJoined); err != nil {
-		return err
+	for group, nodes := range map[string]string{ticks: "3/3", late: "1/1", "default/market-data": "3/3", "default/orders": "1/1"} {
+		if err := d.groupReady(ctx, group, nodes, v1alpha1.ReasonAllJoined); err != nil {
+			return err
+		}
 	}
 	if err := d.kubectl(ctx, "get", "mcg"); err != nil {
 		return err
