@@ -23,8 +23,10 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/retry"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/testr"
 
 	"github.com/rdma-multicast/rdma-multicast/api/v1alpha1"
@@ -50,6 +52,7 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
+	ctrl.SetLogger(logr.Discard()) // what controller-runtime logs beside the manager's own
 	plane, err := localcluster.StartControlPlane(t.Context(), localcluster.ControlPlaneOptions{Progress: os.Stderr})
 	if err != nil {
 		t.Fatalf("this test needs a kube-apiserver, run `make test`: %v", err)
