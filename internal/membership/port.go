@@ -98,11 +98,11 @@ func (t *Table) closePort(p *port) {
 	t.mu.Lock()
 	p.refs--
 	last := p.refs == 0
-	if last || p.err != nil {
+	if last {
 		t.unlist(p)
-	}
-	if last && p.id != nil {
-		delete(t.byID, p.id)
+		if p.id != nil {
+			delete(t.byID, p.id)
+		}
 	}
 	t.mu.Unlock()
 	if !last || p.id == nil {
