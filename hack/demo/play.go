@@ -33,11 +33,13 @@ func play(ctx context.Context, bound time.Duration, logPath string) (err error) 
 	}
 	defer func() {
 		err = errors.Join(err, log.Close())
-		if err == nil || ctx.Err() != nil {
-			err = errors.Join(err, os.RemoveAll(dir))
-			return
+		if err != nil && ctx.Err() == nil {
+			fmt.Printf("\nThe log of every part: %s\n", logPath)
+			if filepath.Dir(logPath) == dir {
+				return
+			}
 		}
-		fmt.Printf("\nThe log of every part: %s\n", logPath)
+		err = errors.Join(err, os.RemoveAll(dir))
 	}()
 
 	d := &demo{root: root, kubeconfig: filepath.Join(dir, "kubeconfig"), out: os.Stdout, bound: bound}

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -97,8 +98,9 @@ func buildPrograms(ctx context.Context, root string, progress io.Writer, names .
 	script := filepath.Join(root, "hack", "kubernetes", "build.sh")
 	cmd := exec.CommandContext(ctx, script, names...)
 	cmd.Stderr = progress
-	// The compiler's own processes end with the script when it is interrupted.
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	// A process group of its own, so that the compilers end with the script.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
 	cmd.WaitDelay = 10 * time.Second
 	out, err := cmd.Output()
 	if err != nil {
