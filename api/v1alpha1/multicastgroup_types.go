@@ -161,18 +161,19 @@ type MulticastGroupStatus struct {
 type NodeCounts struct {
 	// summary is joined/desired, such as 11/12.
 	// +optional
+	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=32
 	Summary string `json:"summary,omitempty"`
 	// desired is the number of nodes that a membership is wanted on.
-	// +optional
+	// +required
 	// +kubebuilder:validation:Minimum=0
 	Desired int32 `json:"desired"`
 	// joined is the number of nodes on which everything wanted is joined.
-	// +optional
+	// +required
 	// +kubebuilder:validation:Minimum=0
 	Joined int32 `json:"joined"`
 	// failing is the number of nodes on which something wanted can't be joined.
-	// +optional
+	// +required
 	// +kubebuilder:validation:Minimum=0
 	Failing int32 `json:"failing"`
 }
@@ -188,14 +189,15 @@ type NodeCounts struct {
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type MulticastGroup struct {
 	metav1.TypeMeta `json:",inline"`
+	// metadata is the object's.
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 	// spec is what is asked for.
 	// +required
-	Spec MulticastGroupSpec `json:"spec"`
+	Spec MulticastGroupSpec `json:"spec,omitzero"`
 	// status is what is known of the memberships. The controller writes it.
 	// +optional
-	Status MulticastGroupStatus `json:"status,omitempty"`
+	Status MulticastGroupStatus `json:"status,omitzero"`
 }
 
 // MulticastGroupList is a list of MulticastGroups.

@@ -38,21 +38,23 @@ const LeaseNamePrefix = "rdma-multicast-agent-"
 
 // MulticastNodeStatus is written by the agent of the node alone.
 type MulticastNodeStatus struct {
-	// nodeUID is the UID of the Node that the agent runs on.
-	// +optional
-	// +kubebuilder:validation:Type=string
-	// +kubebuilder:validation:MaxLength=64
-	NodeUID types.UID `json:"nodeUID,omitempty"`
-	// bootID is the boot ID of the kernel that holds the memberships.
-	// +optional
-	// +kubebuilder:validation:MaxLength=64
-	BootID string `json:"bootID,omitempty"`
-	// conditions: RDMAReady.
+	// conditions are RDMAReady, so far.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
 	// +kubebuilder:validation:MaxItems=16
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
+	// nodeUID is the UID of the Node that the agent runs on.
+	// +optional
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=64
+	NodeUID types.UID `json:"nodeUID,omitempty"`
+	// bootID is the boot ID of the kernel that holds the memberships.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=64
+	BootID string `json:"bootID,omitempty"`
 	// devices are the RDMA ports of the node.
 	// +optional
 	// +listType=map
@@ -88,10 +90,12 @@ type NodeDevice struct {
 	LinkLayer LinkLayer `json:"linkLayer,omitempty"`
 	// state of the port, such as Active or Down.
 	// +optional
+	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=32
 	State string `json:"state,omitempty"`
 	// nodeGUID of the device, sixteen hexadecimal digits in groups of four.
 	// +optional
+	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=19
 	NodeGUID string `json:"nodeGUID,omitempty"`
 	// numaNode that the device is attached to; absent where unknown.
@@ -129,22 +133,23 @@ type NodeGroup struct {
 	UID types.UID `json:"uid,omitempty"`
 	// generation of the MulticastGroup that the numbers are about.
 	// +optional
-	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Minimum=1
 	Generation int64 `json:"generation,omitempty"`
 	// members is the number of memberships wanted: one per pod and interface.
-	// +optional
+	// +required
 	// +kubebuilder:validation:Minimum=0
 	Members int32 `json:"members"`
 	// joined is how many of them are joined.
-	// +optional
+	// +required
 	// +kubebuilder:validation:Minimum=0
 	Joined int32 `json:"joined"`
 	// failing is how many of them can't be joined.
-	// +optional
+	// +required
 	// +kubebuilder:validation:Minimum=0
 	Failing int32 `json:"failing"`
 	// message says why, for one of those that fail. At most 256 bytes.
 	// +optional
+	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=256
 	Message string `json:"message,omitempty"`
 }
@@ -160,11 +165,12 @@ type NodeGroup struct {
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type MulticastNode struct {
 	metav1.TypeMeta `json:",inline"`
+	// metadata is the object's.
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 	// status is what the node's agent tells.
 	// +optional
-	Status MulticastNodeStatus `json:"status,omitempty"`
+	Status MulticastNodeStatus `json:"status,omitzero"`
 }
 
 // MulticastNodeList is a list of MulticastNodes.
