@@ -237,6 +237,24 @@ func TestUnreadableInfoHoldsUpNoOther(t *testing.T) {
 	n.wantLive(t, "bad", "good")
 }
 
+func TestSandboxThatGoesWhileItIsInspected(t *testing.T) {
+	n := startNode(t, nodeOptions{poll: fast})
+	release := n.HoldStatuses()
+	n.add(t, "a")
+	eventually(t, "its status is under way", func() bool { return n.Statuses("a") > 0 })
+	n.KillSandbox("a")
+	before := n.Lists()
+	eventually(t, "two more polls", func() bool { return n.Lists() > before+2 })
+	release()
+	n.add(t, "b")
+	n.wantLive(t, "b")
+	before = n.Lists()
+	eventually(t, "three more polls", func() bool { return n.Lists() > before+3 })
+	if got := n.stoppedIDs(); got != nil {
+		t.Errorf("stopped = %v: what was never live can't stop", got)
+	}
+}
+
 func TestNRITellsAtOnce(t *testing.T) {
 	n := startNode(t, nodeOptions{nri: true, poll: time.Hour})
 	eventually(t, "synced", func() bool { _, synced := n.Sandboxes(); return synced })
@@ -371,7 +389,7 @@ func TestLastContainerOfAnEndingPod(t *testing.T) {
 		ending: func(namespace, name, uid string) bool {
 			mu.Lock()
 			defer mu.Unlock()
-			return ending && namespace == "default" && name == "old" && uid == "uid-old"
+			return ending && namespace == "default" && uid == "uid-"+name
 		},
 	})
 	n.add(t, "old")

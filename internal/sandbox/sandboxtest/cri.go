@@ -23,7 +23,7 @@ func (s *service) ListPodSandbox(ctx context.Context, req *cri.ListPodSandboxReq
 	r := s.r
 	r.mu.Lock()
 	r.lists++
-	resp, err, hold := &cri.ListPodSandboxResponse{}, r.failure, r.hold
+	resp, err, hold := &cri.ListPodSandboxResponse{}, r.failure, r.heldLists
 	for _, st := range r.sandboxes {
 		if id := req.GetFilter().GetId(); id != "" && id != st.ID {
 			continue
@@ -37,12 +37,8 @@ func (s *service) ListPodSandbox(ctx context.Context, req *cri.ListPodSandboxReq
 		})
 	}
 	r.mu.Unlock()
-	if hold != nil {
-		select {
-		case <-hold:
-		case <-ctx.Done():
-			return nil, status.FromContextError(ctx.Err()).Err()
-		}
+	if herr := held(ctx, hold); herr != nil {
+		return nil, herr
 	}
 	if err != nil {
 		return nil, status.Error(codes.Unavailable, err.Error())
@@ -53,17 +49,37 @@ func (s *service) ListPodSandbox(ctx context.Context, req *cri.ListPodSandboxReq
 
 // PodSandboxStatus is CRI's; verbose, it tells the namespaces as containerd
 // and CRI-O do, in the runtimeSpec of the JSON under the key info.
-func (s *service) PodSandboxStatus(_ context.Context, req *cri.PodSandboxStatusRequest) (*cri.PodSandboxStatusResponse, error) {
-	r := s.r
+func (s *service) PodSandboxStatus(ctx context.Context, req *cri.PodSandboxStatusRequest) (*cri.PodSandboxStatusResponse, error) {
+	resp, hold, err := s.r.status(req)
+	if herr := held(ctx, hold); herr != nil {
+		return nil, herr
+	}
+	return resp, err
+}
+
+func held(ctx context.Context, until <-chan struct{}) error {
+	if until == nil {
+		return nil
+	}
+	select {
+	case <-until:
+		return nil
+	case <-ctx.Done():
+		return status.FromContextError(ctx.Err()).Err()
+	}
+}
+
+func (r *Runtime) status(req *cri.PodSandboxStatusRequest) (_ *cri.PodSandboxStatusResponse, hold <-chan struct{}, _ error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	hold = r.heldStatuses
 	r.statuses[req.GetPodSandboxId()]++
 	if r.failure != nil {
-		return nil, status.Error(codes.Unavailable, r.failure.Error())
+		return nil, hold, status.Error(codes.Unavailable, r.failure.Error())
 	}
 	st, ok := r.sandboxes[req.GetPodSandboxId()]
 	if !ok {
-		return nil, status.Errorf(codes.NotFound, "sandbox %q not found", req.GetPodSandboxId())
+		return nil, hold, status.Errorf(codes.NotFound, "sandbox %q not found", req.GetPodSandboxId())
 	}
 	mode := cri.NamespaceMode_POD
 	if st.NetNS == "" {
@@ -75,17 +91,17 @@ func (s *service) PodSandboxStatus(_ context.Context, req *cri.PodSandboxStatusR
 		Linux: &cri.LinuxPodSandboxStatus{Namespaces: &cri.Namespace{Options: &cri.NamespaceOption{Network: mode}}},
 	}}
 	if !req.GetVerbose() {
-		return resp, nil
+		return resp, hold, nil
 	}
 	info, ok := r.info[st.ID]
 	if !ok {
 		var err error
 		if info, err = verboseInfo(st.NetNS); err != nil {
-			return nil, status.Error(codes.Internal, err.Error())
+			return nil, hold, status.Error(codes.Internal, err.Error())
 		}
 	}
 	resp.Info = map[string]string{"info": info}
-	return resp, nil
+	return resp, hold, nil
 }
 
 func verboseInfo(netns string) (string, error) {

@@ -48,7 +48,8 @@ type Runtime struct {
 	info      map[string]string // verbose info instead of the right one, by sandbox ID
 	lists     int
 	statuses  map[string]int
-	hold      chan struct{}
+	// Calls wait for these, where set.
+	heldLists, heldStatuses chan struct{}
 }
 
 type state struct {
@@ -212,14 +213,20 @@ func (r *Runtime) SetInfo(id, info string) {
 
 // HoldLists makes ListPodSandbox take its list at once but answer only when
 // release is called.
-func (r *Runtime) HoldLists() (release func()) {
+func (r *Runtime) HoldLists() (release func()) { return r.holdCalls(&r.heldLists) }
+
+// HoldStatuses makes PodSandboxStatus look at once but answer only when
+// release is called.
+func (r *Runtime) HoldStatuses() (release func()) { return r.holdCalls(&r.heldStatuses) }
+
+func (r *Runtime) holdCalls(of *chan struct{}) (release func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	hold := make(chan struct{})
-	r.hold = hold
+	*of = hold
 	return sync.OnceFunc(func() {
 		r.mu.Lock()
-		r.hold = nil
+		*of = nil
 		r.mu.Unlock()
 		close(hold)
 	})
