@@ -193,7 +193,7 @@ func TestKubectlApplyRefused(t *testing.T) {
 		"link-local":    {manifest("224.0.0.1"), "must not be link-local"},
 		"not canonical": {manifest("FF15::7"), "in its canonical form, such as 239.1.1.7 or ff15::7"},
 		"changed":       {manifest("239.1.1.10"), "address and portSpace can't be changed"},
-		"unknown field": {manifest("239.1.1.9") + "  adress: 239.1.1.9\n", `unknown field "spec.adress"`},
+		"unknown field": {manifest("239.1.1.9") + "  addresses: 239.1.1.9\n", `unknown field "spec.addresses"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			out, err := kubectl(t, tc.manifest, "apply", "-f", "-")

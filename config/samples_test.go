@@ -2,6 +2,7 @@ package config_test
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -132,7 +133,7 @@ func TestAgentRights(t *testing.T) {
 		args := append([]string{"auth", "can-i", "--as=system:serviceaccount:rdma-multicast-system:rdma-multicast-agent"}, strings.Fields(tc.args)...)
 		out, err := kubectl(t, "", args...)
 		answer := strings.HasSuffix(strings.TrimSpace(out), "yes")
-		if _, refused := err.(*exec.ExitError); err != nil && !refused {
+		if refused := (*exec.ExitError)(nil); err != nil && !errors.As(err, &refused) {
 			t.Fatalf("kubectl %v: %v", args, err)
 		}
 		if answer != tc.allowed {

@@ -267,7 +267,10 @@ func (w *world) gone(t *testing.T, o client.Object) {
 		if apierrors.IsNotFound(err) || err == nil && current.GetUID() != o.GetUID() {
 			return nil
 		}
-		return fmt.Errorf("it is there: %+v (%v)", current, err)
+		if err != nil {
+			return err
+		}
+		return fmt.Errorf("it is there: %+v", current)
 	})
 }
 

@@ -8,6 +8,7 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // +kubebuilder:validation:Enum=UDP;IPoIB
 type PortSpace string
 
+// The port spaces.
 const (
 	PortSpaceUDP   PortSpace = "UDP"
 	PortSpaceIPoIB PortSpace = "IPoIB"
@@ -28,6 +29,7 @@ const (
 // +kubebuilder:validation:Enum=Ethernet;InfiniBand
 type LinkLayer string
 
+// The link layers.
 const (
 	LinkLayerEthernet   LinkLayer = "Ethernet"
 	LinkLayerInfiniBand LinkLayer = "InfiniBand"

@@ -19,17 +19,18 @@ const (
 type MembershipState string
 
 const (
-	// StateWaiting: the port, its address or the group isn't ready yet.
+	// StateWaiting means that the port, its address or the group isn't ready
+	// yet.
 	StateWaiting MembershipState = "Waiting"
-	// StateJoining: the join was sent; its answer hasn't come.
+	// StateJoining means that the join was sent; its answer hasn't come.
 	StateJoining MembershipState = "Joining"
-	// StateJoined: the port is a member.
+	// StateJoined means that the port is a member.
 	StateJoined MembershipState = "Joined"
-	// StateFailing: the join failed and is tried again.
+	// StateFailing means that the join failed and is tried again.
 	StateFailing MembershipState = "Failing"
-	// StateLeaving: it is being left.
+	// StateLeaving means that it is being left.
 	StateLeaving MembershipState = "Leaving"
-	// StateRefused: not allowed, or something that the node can't do.
+	// StateRefused means that it isn't allowed, or is something that the node can't do.
 	StateRefused MembershipState = "Refused"
 )
 
