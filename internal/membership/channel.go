@@ -55,7 +55,7 @@ func (t *Table) setChannel(channel *rdma.Channel, err error) {
 	switch before := t.available; {
 	case came:
 		t.log.Info("Using rdma_cm")
-	case before == nil || before == errNotOpened || before.Error() != err.Error():
+	case before == nil || errors.Is(before, errNotOpened) || before.Error() != err.Error():
 		t.log.Error(err, "Can't use rdma_cm; memberships wait")
 	}
 	t.channel, t.available = channel, err

@@ -120,7 +120,7 @@ func Plan(groups []Group, pods []Pod, interfaces map[string]Interfaces, limits L
 		slices.Sort(w.Holders)
 		wanted = append(wanted, *w)
 	}
-	slices.SortFunc(wanted, func(a, b Wanted) int { return a.Key.compare(b.Key) })
+	slices.SortFunc(wanted, func(a, b Wanted) int { return a.compare(b.Key) })
 	return wanted, p.verdicts
 }
 

@@ -101,7 +101,7 @@ func (e *entry) nudge() {
 // run calls Begin while there are users and End when there are none, each until
 // it succeeds; then the group is forgotten.
 func (e *entry) run(ctx context.Context) {
-	retry := backoff{min: e.t.opts.RetryMin, max: e.t.opts.ProtocolRetryMax}
+	retry := backoff{min: e.t.opts.FirstRetry, max: e.t.opts.ProtocolRetryMax}
 	var last, next time.Time // attempts
 	var tried int64          // generation of the last Begin
 	var was bool             // the last attempt was to begin
@@ -123,7 +123,7 @@ func (e *entry) run(ctx context.Context) {
 			next = time.Time{}
 			retry.reset()
 		case nudged:
-			next = earlier(next, last.Add(e.t.opts.RetryMin))
+			next = earlier(next, last.Add(e.t.opts.FirstRetry))
 		}
 		wait := time.Until(next)
 		if !idle && wait <= 0 {

@@ -23,8 +23,8 @@ func TestBeginFailsUntilTheClusterIsBack(t *testing.T) {
 		e.wantIGMP(netns, "net1", nil)
 
 		e.protocol.set(begin, nil)
-		e.apply(a) // something changed: at most RetryMin after the last attempt
-		time.Sleep(DefaultRetryMin)
+		e.apply(a) // something changed: at most FirstRetry after the last attempt
+		time.Sleep(DefaultFirstRetry)
 		e.settle()
 		e.wantState("a", Joined)
 		e.wantCalls(begin)

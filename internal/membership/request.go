@@ -254,7 +254,7 @@ func (r Request) validate() error {
 	case !isDNSName(r.Namespace, 63, false):
 		return fmt.Errorf("%s isn't the name of a namespace; want lower case letters, digits and -, at most 63, beginning and ending with a letter or digit", quote(r.Namespace))
 	case r.Interface != "" && !isLinkName(r.Interface):
-		return fmt.Errorf("%s isn't the name of a network interface; want at most 15 characters without spaces, / and :", quote(r.Interface))
+		return fmt.Errorf("%s isn't the name of a network interface; want at most 15 characters without spaces, slashes and colons", quote(r.Interface))
 	}
 	return nil
 }
@@ -274,8 +274,8 @@ func isDNSName(s string, most int, dots bool) bool {
 	}
 	for i := range len(s) {
 		c := s[i]
-		inside := i > 0 && i < len(s)-1
-		if !(c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '-' && inside) {
+		alphanumeric := c >= 'a' && c <= 'z' || c >= '0' && c <= '9'
+		if !alphanumeric && (c != '-' || i == 0 || i == len(s)-1) {
 			return false
 		}
 	}

@@ -39,7 +39,7 @@ func newSlot(t *Table, w Wanted) *slot {
 		t: t, key: w.Key,
 		wake: make(chan struct{}, 1), gone: make(chan struct{}),
 		wanted: &w, status: Status{Wanted: w, State: Waiting, Epoch: t.epochs[w.Scope][w.Key]},
-		retry: backoff{min: t.opts.RetryMin, max: t.opts.RetryMax},
+		retry: backoff{min: t.opts.FirstRetry, max: t.opts.RetryMax},
 	}
 }
 

@@ -16,8 +16,8 @@ import (
 
 // The defaults of TableOptions.
 const (
-	DefaultRetryMin = time.Second
-	DefaultRetryMax = 30 * time.Second
+	DefaultFirstRetry = time.Second
+	DefaultRetryMax   = 30 * time.Second
 	// DefaultProtocolRetryMax is shorter: a pod's start waits for an API server
 	// that has come back.
 	DefaultProtocolRetryMax = 5 * time.Second
@@ -41,11 +41,11 @@ type TableOptions struct {
 
 	// JoinTimeout is a join's deadline; rdma.DefaultJoinTimeout if 0.
 	JoinTimeout time.Duration
-	// RetryMin and RetryMax bound the backoff of failed joins, which doubles
+	// FirstRetry and RetryMax bound the backoff of failed joins, which doubles
 	// and has jitter.
-	RetryMin, RetryMax time.Duration
+	FirstRetry, RetryMax time.Duration
 	// ProtocolRetryMax bounds the backoff of Protocol's calls; it begins with
-	// RetryMin.
+	// FirstRetry.
 	ProtocolRetryMax time.Duration
 	// OpenRetry is the time between two attempts at opening rdma_cm.
 	OpenRetry time.Duration
@@ -107,7 +107,7 @@ func NewTable(opts TableOptions) *Table {
 		}
 	}
 	setDefault(&opts.JoinTimeout, rdma.DefaultJoinTimeout)
-	setDefault(&opts.RetryMin, DefaultRetryMin)
+	setDefault(&opts.FirstRetry, DefaultFirstRetry)
 	setDefault(&opts.RetryMax, DefaultRetryMax)
 	setDefault(&opts.ProtocolRetryMax, DefaultProtocolRetryMax)
 	setDefault(&opts.OpenRetry, DefaultOpenRetry)
@@ -305,7 +305,7 @@ func (t *Table) Snapshot() []Status {
 	for _, s := range t.slots {
 		out = append(out, s.status)
 	}
-	slices.SortFunc(out, func(a, b Status) int { return a.Key.compare(b.Key) })
+	slices.SortFunc(out, func(a, b Status) int { return a.compare(b.Key) })
 	return out
 }
 

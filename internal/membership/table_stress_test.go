@@ -28,7 +28,7 @@ func TestStress(t *testing.T) {
 	var table *Table
 	table = NewTable(TableOptions{
 		Host: node.Host(), Protocol: &p, Changed: func() { table.Snapshot() },
-		RetryMin: ms, RetryMax: 4 * ms, ProtocolRetryMax: 4 * ms, OpenRetry: ms, LeaveSettle: ms,
+		FirstRetry: ms, RetryMax: 4 * ms, ProtocolRetryMax: 4 * ms, OpenRetry: ms, LeaveSettle: ms,
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

@@ -173,7 +173,7 @@ func TestBadStateStaysUntilItIsGood(t *testing.T) {
 		e.settle()
 		e.wantState("a", Failing)
 		for range 2 {
-			time.Sleep(2 * DefaultRetryMin * 6 / 5)
+			time.Sleep(2 * DefaultFirstRetry * 6 / 5)
 			e.settle()
 			if m := e.node.Memberships(); len(m) != 1 {
 				t.Fatalf("memberships %+v, want another join to be under way", m)
@@ -182,7 +182,7 @@ func TestBadStateStaysUntilItIsGood(t *testing.T) {
 			time.Sleep(rdma.DefaultJoinTimeout)
 			e.settle()
 		}
-		time.Sleep(4 * DefaultRetryMin * 6 / 5)
+		time.Sleep(4 * DefaultFirstRetry * 6 / 5)
 		e.settle()
 		e.wantState("a", Joined)
 	})

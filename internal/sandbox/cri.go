@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -142,7 +143,8 @@ func (p *poller) inspectAll(ctx context.Context, unknown []Sandbox) {
 	}
 	var start []Sandbox
 	for _, sb := range unknown {
-		if !p.asking[sb.ID] {
+		// It may have been added since the list was compared.
+		if !p.asking[sb.ID] && !p.t.lives(sb.ID) {
 			p.asking[sb.ID] = true
 			start = append(start, sb)
 		}
@@ -170,19 +172,23 @@ func (p *poller) inspect(ctx context.Context, sb Sandbox) {
 	}
 
 	p.mu.Lock()
+	wanted := p.wanted[sb.ID]
+	p.mu.Unlock()
+	if err == nil && wanted {
+		p.t.begin(sb, true)
+	}
+
+	p.mu.Lock()
 	delete(p.asking, sb.ID)
 	delete(p.untried, sb.ID)
-	complete, wanted := len(p.untried) == 0, p.wanted[sb.ID]
+	complete := len(p.untried) == 0
 	tell := false
-	if err != nil && wanted && ctx.Err() == nil && status.Code(err) != codes.NotFound {
+	if err != nil && p.wanted[sb.ID] && ctx.Err() == nil && status.Code(err) != codes.NotFound {
 		tell = p.failed[sb.ID] == nil
 		p.failed[sb.ID] = err
 	}
 	p.mu.Unlock()
 
-	if err == nil && wanted {
-		p.t.begin(sb, true)
-	}
 	if tell {
 		p.t.log.Error(err, "Can't learn a sandbox's network namespace; its pod's groups wait", "sandbox", sb.ID,
 			"namespace", sb.PodNamespace, "pod", sb.PodName)
@@ -215,7 +221,7 @@ func (p *poller) setHealth(err error) {
 	p.t.criErr = err
 	p.t.mu.Unlock()
 	switch {
-	case err != nil && (before == nil || before == errNotAsked):
+	case err != nil && (before == nil || errors.Is(before, errNotAsked)):
 		p.t.log.Error(err, "Can't list sandboxes; those known stay")
 	case err == nil && before != nil:
 		p.t.log.Info("Following sandboxes through CRI", "endpoint", p.t.opts.CRIEndpoint)

@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -18,14 +19,14 @@ const (
 	pluginName  = "rdma-multicast"
 	pluginIndex = "10"
 
-	reconnectMin = 200 * time.Millisecond
-	reconnectMax = 5 * time.Second
+	reconnectFirst = 200 * time.Millisecond
+	reconnectMax   = 5 * time.Second
 )
 
 // followNRI keeps a plugin connected until ctx ends: the socket goes and comes
 // with the runtime.
 func (t *Tracker) followNRI(ctx context.Context) {
-	wait := reconnectMin
+	wait := reconnectFirst
 	for ctx.Err() == nil {
 		began := time.Now()
 		err := t.nriSession(ctx)
@@ -34,7 +35,7 @@ func (t *Tracker) followNRI(ctx context.Context) {
 		}
 		t.setNRIHealth(err)
 		if time.Since(began) > reconnectMax {
-			wait = reconnectMin
+			wait = reconnectFirst
 		}
 		select {
 		case <-time.After(wait/2 + rand.N(wait/2)):
@@ -104,7 +105,7 @@ func (t *Tracker) setNRIHealth(err error) {
 	t.nriErr = err
 	t.mu.Unlock()
 	switch {
-	case err != nil && (before == nil || before == errNotAsked):
+	case err != nil && (before == nil || errors.Is(before, errNotAsked)):
 		t.log.Info("NRI isn't connected: memberships end when the poll has seen a sandbox stop, after its network may have gone", "reason", err.Error())
 	case err == nil && before != nil:
 		t.log.Info("Following sandboxes through NRI", "socket", t.opts.NRISocket)

@@ -33,7 +33,7 @@ func (d *dying) UpdateContainers(context.Context, *api.UpdateContainersRequest) 
 }
 
 // serve answers one plugin after the other, each until it has registered.
-func (d *dying) serve(l net.Listener) {
+func (d *dying) serve(t *testing.T, l net.Listener) {
 	for {
 		conn, err := l.Accept()
 		if err != nil {
@@ -42,11 +42,13 @@ func (d *dying) serve(l net.Listener) {
 		mux := multiplex.Multiplex(conn)
 		inner, err := mux.Listen(multiplex.RuntimeServiceConn)
 		if err != nil {
-			panic(err)
+			t.Error(err)
+			return
 		}
 		server, err := ttrpc.NewServer()
 		if err != nil {
-			panic(err)
+			t.Error(err)
+			return
 		}
 		api.RegisterRuntimeService(server, d)
 		served := make(chan struct{})
@@ -73,7 +75,7 @@ func TestRuntimeThatDiesBeforeItHasConfiguredThePlugin(t *testing.T) {
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
-		d.serve(l)
+		d.serve(t, l)
 	}()
 	tr := sandbox.NewTracker(sandbox.Options{NRISocket: socket})
 	ctx, cancel := context.WithCancel(context.Background())
