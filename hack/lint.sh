@@ -11,5 +11,5 @@ if [ -n "$unformatted" ]; then
 	echo "$unformatted" >&2
 	exit 1
 fi
-"$lint" run --config .golangci.yml
-"$lint" run --config .golangci-kal.yml ./api/...
+"$lint" run --allow-parallel-runners --config .golangci.yml
+"$lint" run --allow-parallel-runners --config .golangci-kal.yml ./api/...
