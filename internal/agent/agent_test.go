@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -356,4 +357,70 @@ func TestJoinFailsAndRecovers(t *testing.T) {
 	p.wantJoined(orders, quotes)
 	p.wantEvents("GroupsJoined", 1)
 	p.wantEvents("JoinFailed", 1)
+}
+
+// After a restart containerd doesn't tell of the stop of older sandboxes: an
+// ending pod is left when its last container stops.
+func TestOlderSandboxIsLeftWithItsLastContainer(t *testing.T) {
+	w := newWorld(t)
+	socket := filepath.Join(w.dir, "nri.sock")
+	if err := w.runtime.StartNRI(socket); err != nil {
+		t.Fatal(err)
+	}
+	w.group("orders", orders)
+	p, other := w.pod("app", "orders"), w.pod("other", "orders")
+	for _, pod := range []*testPod{p, other} {
+		if err := w.runtime.StartContainer(pod.sandbox, pod.sandbox+"-c"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.start(func(o *agent.Options) { o.NRISocket = socket; o.CRIPollInterval = time.Hour })
+	p.wantJoined(orders)
+	other.wantJoined(orders)
+	if err := cluster.admin.Delete(t.Context(), p.Pod.DeepCopy(), client.GracePeriodSeconds(300)); err != nil {
+		t.Fatal(err)
+	}
+	w.pod("later", "orders").wantJoined(orders) // so the deletion has been seen
+	if p.igmp(orders) != 1 {
+		t.Error("left during the grace period")
+	}
+	for _, pod := range []*testPod{p, other} {
+		if err := w.runtime.StopContainer(pod.sandbox, pod.sandbox+"-c"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if p.igmp(orders) != 0 {
+		t.Error("an ending pod whose last container has stopped isn't left")
+	}
+	if other.igmp(orders) != 1 {
+		t.Error("a pod that isn't ending was left when its container stopped")
+	}
+	w.delete(p.Pod)
+}
+
+// A simulated NIC under real pods: their own network namespaces mean nothing
+// to it, so all use the node's interface.
+func TestNodeInterfacesOnly(t *testing.T) {
+	w := newWorld(t)
+	registry := prometheus.NewRegistry()
+	w.start(func(o *agent.Options) { o.NodeInterfacesOnly, o.Metrics = true, registry })
+	w.group("orders", orders)
+	p := w.pod("app", "orders")
+	p.wantCondition(corev1.ConditionTrue, "AllJoined")
+	if n := w.machine.IGMP("", "eth1")[netip.MustParseAddr(orders)]; n != 1 || p.igmp(orders) != 0 {
+		t.Errorf("the node holds %v", w.machine.Memberships())
+	}
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	simulated := false
+	for _, f := range families {
+		if f.GetName() == "rdma_multicast_agent_info" {
+			simulated = f.GetMetric()[0].GetLabel()[0].GetValue() == "simulated"
+		}
+	}
+	if !simulated {
+		t.Error("no metric says that the fabric is simulated")
+	}
 }

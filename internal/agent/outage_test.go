@@ -3,6 +3,8 @@ package agent_test
 import (
 	"errors"
 	"fmt"
+	"net"
+	"net/http"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -10,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rdma-multicast/rdma-multicast/api/v1alpha1"
+	"github.com/rdma-multicast/rdma-multicast/internal/agent"
 )
 
 // While the API server is away, pods that end are left and what is joined
@@ -54,7 +57,8 @@ func TestStartWithoutAPIServer(t *testing.T) {
 	w.network.cut()
 	w.group("orders", orders)
 	p := w.pod("app", "orders")
-	w.start()
+	address := freeAddress(t)
+	w.start(func(o *agent.Options) { o.HealthAddr = address })
 	w.eventually("the agent follows the runtime", func() error {
 		if w.runtime.Lists() < 3 {
 			return errors.New("it doesn't")
@@ -64,8 +68,37 @@ func TestStartWithoutAPIServer(t *testing.T) {
 	if held := w.machine.Memberships(); len(held) > 0 {
 		t.Errorf("joined without a live look at the group: %v", held)
 	}
+	w.eventually("it is alive and not ready", func() error {
+		return errors.Join(wantHTTP(address, "/healthz", http.StatusOK), wantHTTP(address, "/readyz", http.StatusInternalServerError))
+	})
 	w.network.mend()
 	p.wantJoined(orders)
+	if err := wantHTTP(address, "/readyz", http.StatusOK); err != nil {
+		t.Error(err)
+	}
+}
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+func wantHTTP(address, path string, status int) error {
+	c := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	resp, err := c.Get("http://" + address + path)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != status {
+		return fmt.Errorf("%s answers %s, want %d", path, resp.Status, status)
+	}
+	return nil
 }
 
 // An agent that ends leaves by closing its ids and touches no entry; the next

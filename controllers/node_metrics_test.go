@@ -1,0 +1,75 @@
+package controllers
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/rdma-multicast/rdma-multicast/internal/membership"
+)
+
+// values are the samples of a registry, by name and label.
+func values(t *testing.T, r *prometheus.Registry) map[string]float64 {
+	t.Helper()
+	families, err := r.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]float64{}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			name := f.GetName()
+			for _, l := range m.GetLabel() {
+				name += fmt.Sprintf(" %s=%s", l.GetName(), l.GetValue())
+			}
+			switch {
+			case m.GetGauge() != nil:
+				got[name] = m.GetGauge().GetValue()
+			case m.GetCounter() != nil:
+				got[name] = m.GetCounter().GetValue()
+			default:
+				got[name] = float64(m.GetHistogram().GetSampleCount())
+			}
+		}
+	}
+	return got
+}
+
+func TestMetrics(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	m, err := NewNodeMetrics(registry, "simulated")
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := func(iface string, state membership.State, epoch int64) membership.Status {
+		s := held("a", state, "")
+		s.Interface, s.Epoch = iface, epoch
+		return s
+	}
+	m.observe(time.Millisecond, []membership.Status{at("net1", membership.Joined, 1), at("net2", membership.Failing, 0)})
+	m.observe(time.Millisecond, []membership.Status{at("net1", membership.Joined, 3), at("net2", membership.Failing, 0)})
+	m.observe(time.Millisecond, []membership.Status{at("net2", membership.Joined, 1)})
+	want := map[string]float64{
+		"rdma_multicast_agent_info fabric=simulated": 1,
+		"rdma_multicast_joins_total result=failed":   1,
+		"rdma_multicast_joins_total result=joined":   4,
+		"rdma_multicast_memberships state=Failing":   0,
+		"rdma_multicast_memberships state=Joined":    1,
+		"rdma_multicast_memberships state=Joining":   0,
+		"rdma_multicast_memberships state=Leaving":   0,
+		"rdma_multicast_memberships state=Refused":   0,
+		"rdma_multicast_memberships state=Waiting":   0,
+		"rdma_multicast_planning_duration_seconds":   3,
+	}
+	if diff := cmp.Diff(want, values(t, registry)); diff != "" {
+		t.Error(diff)
+	}
+	if _, err := NewNodeMetrics(registry, "kernel"); err == nil {
+		t.Error("registering twice with one registry succeeded")
+	}
+	var none *NodeMetrics
+	none.observe(time.Millisecond, nil)
+}
