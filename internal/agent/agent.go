@@ -36,8 +36,9 @@ const (
 	// fieldOwner is what the API server's managedFields call the agent.
 	fieldOwner = "rdma-multicast-agent"
 
-	// Default limits on memberships.
-	DefaultMaxMembershipsPerPod  = 64
+	// DefaultMaxMembershipsPerPod is what one pod can have at most.
+	DefaultMaxMembershipsPerPod = 64
+	// DefaultMaxMembershipsPerNode is what all pods of the node together can.
 	DefaultMaxMembershipsPerNode = 4096
 )
 

@@ -150,7 +150,7 @@ func TestAnnotationIsEdited(t *testing.T) {
 	edit := func(annotation string) {
 		t.Helper()
 		patch := client.RawPatch("application/merge-patch+json", fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, v1alpha1.GroupsAnnotation, annotation))
-		if err := cluster.admin.Patch(t.Context(), p.Pod.DeepCopy(), patch); err != nil {
+		if err := cluster.admin.Patch(t.Context(), p.DeepCopy(), patch); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -377,7 +377,7 @@ func TestOlderSandboxIsLeftWithItsLastContainer(t *testing.T) {
 	w.start(func(o *agent.Options) { o.NRISocket = socket; o.CRIPollInterval = time.Hour })
 	p.wantJoined(orders)
 	other.wantJoined(orders)
-	if err := cluster.admin.Delete(t.Context(), p.Pod.DeepCopy(), client.GracePeriodSeconds(300)); err != nil {
+	if err := cluster.admin.Delete(t.Context(), p.DeepCopy(), client.GracePeriodSeconds(300)); err != nil {
 		t.Fatal(err)
 	}
 	w.pod("later", "orders").wantJoined(orders) // so the deletion has been seen

@@ -84,8 +84,11 @@ func freeAddress(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	return l.Addr().String()
+	address := l.Addr().String()
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return address
 }
 
 func wantHTTP(address, path string, status int) error {
@@ -94,7 +97,9 @@ func wantHTTP(address, path string, status int) error {
 	if err != nil {
 		return err
 	}
-	defer resp.Body.Close()
+	if err := resp.Body.Close(); err != nil {
+		return err
+	}
 	if resp.StatusCode != status {
 		return fmt.Errorf("%s answers %s, want %d", path, resp.Status, status)
 	}

@@ -50,7 +50,8 @@ func newWorld(t *testing.T) *world {
 	before := goleak.IgnoreCurrent()
 	w := &world{t: t, network: &network{}}
 	var err error
-	if w.dir, err = os.MkdirTemp("/tmp", "agent-"); err != nil { // a socket's path is short
+	//nolint:usetesting // a socket's path is limited to 107 bytes, which TMPDIR and the test's name may exceed
+	if w.dir, err = os.MkdirTemp("/tmp", "agent-"); err != nil {
 		t.Fatal(err)
 	}
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "agent-"}}
