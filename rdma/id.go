@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"sync"
 	"syscall"
 	"time"
@@ -60,6 +61,9 @@ func (c *Channel) NewID(ns *NetNS, ps PortSpace) (*ID, error) {
 	})
 	if err != nil {
 		c.forget(id.cookie)
+		if errors.Is(err, os.ErrClosed) {
+			err = net.ErrClosed
+		}
 		return nil, &OpError{Op: "create id", Err: err}
 	}
 	return id, nil

@@ -51,8 +51,10 @@ func do[P any](c *cm, command uint32, payload P, answerSize uintptr) error {
 		Payload: payload,
 	}
 	var err error
-	if cerr := c.raw.Control(func(fd uintptr) { err = write(fd, req) }); cerr != nil {
-		return cerr
+	// Control fails on a closed file alone, with an error that says so only in
+	// its text.
+	if c.raw.Control(func(fd uintptr) { err = write(fd, req) }) != nil {
+		return os.ErrClosed
 	}
 	return err
 }
@@ -160,7 +162,7 @@ func (c *cm) GetEvent() (Event, error) {
 		return err != unix.EAGAIN // false: wait until readable
 	})
 	if rerr != nil {
-		return Event{}, rerr
+		return Event{}, os.ErrClosed
 	}
 	if err != nil {
 		return Event{}, err

@@ -38,8 +38,8 @@ func (ns *netNS) control(f func(fd int) error) error {
 		return err
 	}
 	var ferr error
-	if err := raw.Control(func(fd uintptr) { ferr = f(int(fd)) }); err != nil {
-		return err
+	if raw.Control(func(fd uintptr) { ferr = f(int(fd)) }) != nil {
+		return os.ErrClosed
 	}
 	return ferr
 }
