@@ -80,7 +80,7 @@ func (s state) running() (bool, error) {
 
 // up starts this program anew in the background and waits until its cluster is
 // there.
-func up(ctx context.Context, nodes int) error {
+func up(ctx context.Context, nodes int) (err error) {
 	s, err := openState()
 	if err != nil {
 		return err
@@ -102,7 +102,7 @@ func up(ctx context.Context, nodes int) error {
 	if err != nil {
 		return err
 	}
-	defer progress.Close()
+	defer func() { err = errors.Join(err, progress.Close()) }()
 	cmd := exec.Command(program, "-nodes", strconv.Itoa(nodes), "serve")
 	cmd.ExtraFiles = []*os.File{childEnd}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
@@ -130,7 +130,9 @@ func up(ctx context.Context, nodes int) error {
 // serve is the process in the background.
 func serve(ctx context.Context, nodes int) (err error) {
 	progress := os.NewFile(progressFD, "progress")
-	defer progress.Close()
+	if progress == nil {
+		return errors.New("serve is for demo up to run")
+	}
 	s, err := openState()
 	if err != nil {
 		return err
@@ -140,7 +142,7 @@ func serve(ctx context.Context, nodes int) (err error) {
 		fmt.Fprintln(progress, err)
 		return err
 	}
-	defer pid.Close()
+	defer func() { err = errors.Join(err, pid.Close()) }()
 	if err := errors.Join(pid.Truncate(0), second(fmt.Fprintln(pid, os.Getpid()))); err != nil {
 		return err
 	}
@@ -148,7 +150,7 @@ func serve(ctx context.Context, nodes int) (err error) {
 	if err != nil {
 		return err
 	}
-	defer log.Close()
+	defer func() { err = errors.Join(err, log.Close()) }()
 
 	cluster, err := localcluster.Start(ctx, localcluster.Options{
 		ControlPlane: localcluster.ControlPlaneOptions{Log: log, Progress: progress},
@@ -159,7 +161,13 @@ func serve(ctx context.Context, nodes int) (err error) {
 		fmt.Fprintln(progress, err)
 		return err
 	}
-	defer func() { err = errors.Join(err, os.Remove(s.kubeconfig()), cluster.Stop()) }()
+	defer func() {
+		stopErr := errors.Join(os.Remove(s.kubeconfig()), cluster.Stop())
+		if stopErr != nil { // nobody reads standard error by now
+			log.logger().Error(stopErr, "The cluster hasn't ended cleanly")
+		}
+		err = errors.Join(err, stopErr)
+	}()
 	if err := cluster.WriteKubeconfig(s.kubeconfig()); err != nil {
 		return err
 	}

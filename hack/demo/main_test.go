@@ -45,7 +45,7 @@ func TestUpAndDown(t *testing.T) {
 	if out := play("-nodes", "2", "up"); !strings.Contains(out, "export KUBECONFIG="+s.kubeconfig()) {
 		t.Errorf("up says: %s", out)
 	}
-	defer exec.Command(program, "down").Run() // in case of an early end
+	defer play("down") // in case of an early end
 	host := checkNodes(t, s.kubeconfig(), 2)
 	if out := play("up"); !strings.Contains(out, "runs already") || !strings.Contains(out, s.kubeconfig()) {
 		t.Errorf("a second up says: %s", out)
@@ -196,7 +196,7 @@ func checkGone(t *testing.T, host string) {
 	t.Helper()
 	resp, err := http.Get(host)
 	if err == nil {
-		resp.Body.Close()
+		err = resp.Body.Close()
 	}
 	if !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("%s: %v, want connection refused", host, err)

@@ -24,9 +24,9 @@ import (
 )
 
 const (
-	// NICDevice and NICInterface are the names of each hollow node's one RDMA
-	// device and its network interface.
-	NICDevice    = "sim_0"
+	// NICDevice is the name of each hollow node's one RDMA device.
+	NICDevice = "sim_0"
+	// NICInterface is its network interface.
 	NICInterface = "rdma0"
 	// PodInterface is a pod's macvlan on the RDMA NIC, as Multus would name it;
 	// its eth0 isn't RDMA-capable.
