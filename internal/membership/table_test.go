@@ -336,6 +336,47 @@ func TestModule(t *testing.T) {
 	})
 }
 
+func TestChannelBreaks(t *testing.T) {
+	run(t, func(e *env) {
+		e.apply(want("a", "239.1.1.7"), want("b", "239.1.1.8", onNode))
+		e.protocol.taken()
+		e.table.mu.Lock()
+		channel := e.table.channel
+		e.table.mu.Unlock()
+		if err := channel.Close(); err != nil { // as if the kernel gave no more events
+			t.Fatal(err)
+		}
+		e.settle()
+		if s := e.wantState("a", Failing); !strings.Contains(s.Message, "opened anew") {
+			t.Errorf("message %q", s.Message)
+		}
+		if err := e.table.Available(); err == nil {
+			t.Error("Available = nil without a channel")
+		}
+		time.Sleep(2 * time.Second)
+		e.settle()
+		for _, name := range []string{"a", "b"} {
+			if s := e.wantState(name, Joined); s.Epoch != 2 {
+				t.Errorf("epoch of %s = %d, want 2", name, s.Epoch)
+			}
+		}
+		e.wantIDs(2)
+		e.wantCalls()
+	})
+}
+
+func TestNamespaceIsGone(t *testing.T) {
+	run(t, func(e *env) {
+		e.node.DeleteNetNS(netns)
+		e.apply(want("a", "239.1.1.7"), want("b", "239.1.1.8", onNode))
+		if s := e.wantState("a", Failing); !errors.Is(s.Err, syscall.ENOENT) || !strings.Contains(s.Message, netns) {
+			t.Errorf("status = %+v, want the path named", s)
+		}
+		e.wantState("b", Joined)
+		e.wantIDs(1)
+	})
+}
+
 func TestLeaveThatFailsClosesTheID(t *testing.T) {
 	run(t, func(e *env) {
 		b := want("b", "239.1.1.8")
