@@ -5,10 +5,11 @@
 //
 //	CONFORMANCE_OUT=simulated.txt go test ./rdma/rdmatest
 //	CONFORMANCE_OUT=kernel.txt    go test -tags realkernel -exec hack/vm/run ./rdma/realkernel
-//	go run ./hack/conformance hack/conformance/only.txt simulated.txt kernel.txt
+//	go run ./hack/conformance -only hack/conformance/only.txt simulated.txt kernel.txt
 package main
 
 import (
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -17,11 +18,14 @@ import (
 )
 
 func main() {
-	if len(os.Args) != 4 {
-		fmt.Fprintln(os.Stderr, "usage: conformance ONLY SIMULATED KERNEL")
+	only := flag.String("only", "", "the reviewed list of what runs on one side alone")
+	flag.Usage = func() { fmt.Fprintln(os.Stderr, "usage: conformance -only LIST SIMULATED KERNEL") }
+	flag.Parse()
+	if *only == "" || flag.NArg() != 2 {
+		flag.Usage()
 		os.Exit(2)
 	}
-	if err := run(os.Args[1], os.Args[2], os.Args[3], os.Stdout); err != nil {
+	if err := run(*only, flag.Arg(0), flag.Arg(1), os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "conformance:", err)
 		os.Exit(1)
 	}
