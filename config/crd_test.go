@@ -47,7 +47,7 @@ func TestGroupRefused(t *testing.T) {
 		field string
 		want  string
 	}{
-		"no address":                 {address(""), "spec.address", "Required value"},
+		"no address":                 {v1alpha1.MulticastGroupSpec{Mode: v1alpha1.FullMember}, "spec.address", "Required value"},
 		"unicast":                    {address("10.0.0.1"), "spec.address", multicast},
 		"unicast just below":         {address("223.255.255.255"), "spec.address", multicast},
 		"class E":                    {address("240.0.0.1"), "spec.address", multicast},
