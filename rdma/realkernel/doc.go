@@ -2,6 +2,7 @@
 // switch and two Soft-RoCE NICs, as the VM of hack/vm has them. It needs the
 // build tag realkernel, and fails where there is no such machine:
 //
-//	cc -O2 -o /some/where/receiver test/receiver/receiver.c -libverbs
-//	RECEIVER=/some/where/receiver go test -tags realkernel -exec "$PWD/hack/vm/run" ./rdma/realkernel
+//	cc -O2 -o "$RECEIVER" test/receiver/receiver.c -libverbs
+//	CGO_ENABLED=0 go build -o "$RDMAMC" ./cmd/rdmamc
+//	go test -tags realkernel -exec "$PWD/hack/vm/run" ./rdma/realkernel
 package realkernel

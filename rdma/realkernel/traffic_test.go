@@ -159,6 +159,7 @@ func realOnly() []conformance.Scenario {
 			}
 			eventuallyGID(t, m, addr.Addr(), false)
 		}},
+		{Name: "rdmamc holds a membership until it is interrupted", Run: rdmamcHolds},
 		{Name: "the bytes that the kernel gets are librdmacm's", Run: sameBytes},
 	}
 }
