@@ -71,7 +71,10 @@ func (m *NodeMetrics) observe(took time.Duration, held []membership.Status) {
 		states[s.State]++
 		before := m.seen[s.Key]
 		now := seenMembership{epoch: s.Epoch, failing: s.State == membership.Failing}
-		if s.Epoch > before.epoch {
+		switch {
+		case before.epoch == 0 && s.Epoch > 0: // epochs begin anywhere
+			m.joins.WithLabelValues("joined").Inc()
+		case s.Epoch > before.epoch:
 			m.joins.WithLabelValues("joined").Add(float64(s.Epoch - before.epoch))
 		}
 		if now.failing && !before.failing {

@@ -49,8 +49,8 @@ func TestMetrics(t *testing.T) {
 		s.Interface, s.Epoch = iface, epoch
 		return s
 	}
-	m.observe(time.Millisecond, []membership.Status{at("net1", membership.Joined, 1), at("net2", membership.Failing, 0)})
-	m.observe(time.Millisecond, []membership.Status{at("net1", membership.Joined, 3), at("net2", membership.Failing, 0)})
+	m.observe(time.Millisecond, []membership.Status{at("net1", membership.Joined, 1001), at("net2", membership.Failing, 0)})
+	m.observe(time.Millisecond, []membership.Status{at("net1", membership.Joined, 1003), at("net2", membership.Failing, 0)})
 	m.observe(time.Millisecond, []membership.Status{at("net2", membership.Joined, 1)})
 	want := map[string]float64{
 		"rdma_multicast_agent_info fabric=simulated": 1,

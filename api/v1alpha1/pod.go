@@ -59,7 +59,8 @@ type MembershipStatus struct {
 	// GIDIndex is where that GID was in the port's table at the join. It can
 	// move: look GID up again.
 	GIDIndex *int32 `json:"gidIndex,omitempty"`
-	// Epoch grows with each join of this membership. Once it has changed, build
+	// Epoch grows with each join of this membership, also when the agent was
+	// restarted in between; it begins anywhere. Once it has changed, build
 	// the address handle anew, and attach anew where the MLID changed.
 	Epoch int64 `json:"epoch,omitempty"`
 	// Message says why it isn't joined.

@@ -176,10 +176,11 @@ func New(o Options) (*Agent, error) {
 		Log:      log.WithName("plan"),
 	})
 	table := membership.NewTable(membership.TableOptions{
-		Host:     o.Host,
-		Protocol: record,
-		Changed:  planner.Trigger,
-		Log:      log.WithName("membership"),
+		Host:      o.Host,
+		Protocol:  record,
+		Changed:   planner.Trigger,
+		EpochBase: time.Now().UnixMilli(),
+		Log:       log.WithName("membership"),
 	})
 	tracker := sandbox.NewTracker(sandbox.Options{
 		CRIEndpoint:  o.CRIEndpoint,

@@ -117,6 +117,7 @@ func TestRestart(t *testing.T) {
 	ends.wantJoined(orders)
 	stays.wantJoined(quotes)
 	w.wantEntries("orders 1/1", "quotes 1/1")
+	epoch := stays.epoch()
 	stop()
 	w.wantNoMembers()
 	w.wantEntries("orders 1/1", "quotes 1/1")
@@ -126,6 +127,12 @@ func TestRestart(t *testing.T) {
 	stays.wantJoined(quotes)
 	w.wantEntries("quotes 1/1")
 	ends.wantCondition(corev1.ConditionFalse, "SandboxEnded")
+	w.eventually("the pod is told that it was joined anew", func() error {
+		if after := stays.epoch(); after <= epoch {
+			return fmt.Errorf("epoch %d, before the restart %d", after, epoch)
+		}
+		return nil
+	})
 	if ends.igmp(orders) != 0 {
 		t.Errorf("the node holds %v", w.machine.Memberships())
 	}

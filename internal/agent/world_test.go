@@ -255,6 +255,16 @@ func (p *testPod) get() (corev1.PodCondition, []v1alpha1.MembershipStatus, error
 	return corev1.PodCondition{}, statuses, errors.New("the pod has no condition GroupsJoined")
 }
 
+// epoch is that of the pod's only membership.
+func (p *testPod) epoch() int64 {
+	p.w.t.Helper()
+	_, statuses, err := p.get()
+	if err != nil || len(statuses) != 1 {
+		p.w.t.Fatalf("group-status is %+v, %v: want one element", statuses, err)
+	}
+	return statuses[0].Epoch
+}
+
 // wantCondition waits for the condition's status, its reason, and parts of its
 // message.
 func (p *testPod) wantCondition(status corev1.ConditionStatus, reason string, parts ...string) {

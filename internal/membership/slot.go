@@ -202,7 +202,7 @@ func (s *slot) event(e rdma.Event) {
 		epochs = map[Key]int64{}
 		s.t.epochs[s.key.Scope] = epochs
 	}
-	epochs[s.key]++
+	epochs[s.key] = max(epochs[s.key], s.t.opts.EpochBase) + 1
 	s.status.Epoch, s.status.Params = epochs[s.key], e.Params
 	if s.wanted != nil {
 		s.setStatus(Joined, "", nil)

@@ -39,6 +39,11 @@ type TableOptions struct {
 	// Log gets one line per transition of a membership. The zero value discards.
 	Log logr.Logger
 
+	// EpochBase is what epochs are greater than. A process that gives the time of
+	// its start in milliseconds since 1970 has epochs greater than those of the
+	// processes before it, without having to store them.
+	EpochBase int64
+
 	// JoinTimeout is a join's deadline; rdma.DefaultJoinTimeout if 0.
 	JoinTimeout time.Duration
 	// FirstRetry and RetryMax bound the backoff of failed joins, which doubles
@@ -64,7 +69,8 @@ type Status struct {
 	Err error
 	// Params are those of the last join; zero until there was one.
 	Params rdma.Params
-	// Epoch grows with each join of the Key, for as long as the Table lives; 0
+	// Epoch grows with each join of the Key, from
+	// EpochBase on; 0
 	// until there was one.
 	Epoch int64
 }
