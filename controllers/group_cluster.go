@@ -66,6 +66,12 @@ func NewClusterManager(config *rest.Config, opts ClusterOptions) (ctrl.Manager, 
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
 		return nil, err
 	}
+	if config.QPS == 0 {
+		// A limit here would hold up acceptance; the API server's priority and
+		// fairness is the limit.
+		config = rest.CopyConfig(config)
+		config.QPS = -1
+	}
 	mgr, err := ctrl.NewManager(config, ctrl.Options{
 		Scheme: scheme,
 		Logger: opts.Log,

@@ -95,7 +95,6 @@ func (w *world) start(t *testing.T, opts controllers.ClusterOptions) (_ *tap, st
 	leaks := goleak.IgnoreCurrent()
 	tap := &tap{}
 	config := rest.CopyConfig(w.controller)
-	config.QPS = -1
 	config.Wrap(tap.wrap)
 	opts.AgentNamespace = systemNamespace
 	opts.Log = testr.New(t)
