@@ -6,7 +6,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
-bound=30s
+bound=45s
 
 # demo TAG: builds and plays; the output is in $out/TAG.
 demo() {

@@ -29,7 +29,7 @@ func TestAPITapHoldsBackWatchesOfGroupsAlone(t *testing.T) {
 	client := &http.Client{Transport: tap.wrap(http.DefaultTransport)}
 	const groups = "/apis/rdma-multicast.dev/v1alpha1/multicastgroups"
 
-	watch, err := client.Get(server.URL + groups + "?watch=true") //nolint:bodyclose // closed below, twice
+	watch, err := client.Get(server.URL + groups + "?watch=true")
 	if err != nil {
 		t.Fatal(err)
 	}
