@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rdma-multicast/rdma-multicast/api/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -17,6 +18,12 @@ const otherNamespace = "e2e-other"
 // TestCluster starts a cluster and plays the scenarios of scenarios.txt on it,
 // one after the other: each leaves it without any membership.
 func TestCluster(t *testing.T) {
+	play(t, setUp(t))
+}
+
+// setUp starts everything, this project's programs too.
+func setUp(t *testing.T) *cluster {
+	t.Helper()
 	start := time.Now()
 	c := startCluster(t)
 	t.Logf("the node was ready after %.0f s", time.Since(start).Seconds())
@@ -24,14 +31,17 @@ func TestCluster(t *testing.T) {
 		c.create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
 	}
 	c.installProduct(t)
-	c.rdmaReady(t, "True", "RDMAAvailable")
+	c.rdmaReady(t, "True", v1alpha1.ReasonRDMAAvailable)
 	c.settle(t)
-	c.eventually(t, "the namespaces' ServiceAccounts", func() error {
+	c.eventually(t, "the namespace's ServiceAccount", func() error {
 		var account corev1.ServiceAccount
 		return c.client.Get(context.Background(), metaKey(namespace, "default"), &account)
 	})
 	t.Logf("the agent was ready after %.0f s", time.Since(start).Seconds())
+	return c
+}
 
+func play(t *testing.T, c *cluster) {
 	for _, scenario := range []struct {
 		name string
 		play func(*testing.T, *cluster)

@@ -67,7 +67,10 @@ func (c *cluster) startControllers(t *testing.T) {
 		"--kubeconfig="+admin, "--leader-elect=false", "--bind-address=127.0.0.1")
 	c.startProcess(t, "kube-controller-manager", filepath.Join(c.settings.kubernetes, "kube-controller-manager"),
 		"--kubeconfig="+admin, "--leader-elect=false", "--bind-address=127.0.0.1",
-		"--service-account-private-key-file="+c.path("sa.key"))
+		"--service-account-private-key-file="+c.path("sa.key"),
+		// All of them take a large part of an emulated machine for minutes.
+		"--controllers=job-controller,namespace-controller,node-lifecycle-controller,"+
+			"root-ca-certificate-publisher-controller,serviceaccount-controller,taint-eviction-controller")
 }
 
 // writeCredentials makes what the API server is started with. Elliptic curves:

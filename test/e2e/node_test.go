@@ -96,7 +96,6 @@ address: 127.0.0.1
 authentication: {anonymous: {enabled: true}, webhook: {enabled: false}}
 authorization: {mode: AlwaysAllow}
 evictionHard: {memory.available: 10Mi, nodefs.available: 0%, imagefs.available: 0%}
-nodeStatusUpdateFrequency: 2s
 `)
 	c.startProcess(t, "kubelet", filepath.Join(c.settings.kubernetes, "kubelet"),
 		"--config="+config, "--kubeconfig="+c.path("kubeconfig-"+nodeUser),

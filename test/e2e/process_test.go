@@ -41,6 +41,8 @@ func (c *cluster) startProcess(t *testing.T, name string, argv ...string) *proce
 	fmt.Fprintf(out, "--- %s\n", strings.Join(argv, " "))
 	p.cmd = exec.Command(argv[0], argv[1:]...)
 	p.cmd.Stdout, p.cmd.Stderr = out, out
+	// There is memory enough, and collecting garbage is dear under emulation.
+	p.cmd.Env = append(os.Environ(), "GOGC=400")
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

@@ -60,13 +60,13 @@ func refusedAtApply(t *testing.T, c *cluster) {
 		{"FF0E::1234", "canonical"},
 		{"market-data", "address"},
 	} {
-		_, err := c.kubectl("apply", "-f", c.write(t, "bad.yaml", groupYAML("bad", bad.address)))
+		_, err := c.kubectlApply(t, groupYAML("bad", bad.address))
 		if err == nil || !strings.Contains(err.Error(), bad.says) {
 			t.Errorf("apply with address %s: %v, want it refused with %q", bad.address, err, bad.says)
 		}
 	}
 	c.applyGroup(t, "market-data", group(13))
-	_, err := c.kubectl("apply", "-f", c.write(t, "bad.yaml", groupYAML("market-data", group(14).String())))
+	_, err := c.kubectlApply(t, groupYAML("market-data", group(14).String()))
 	if err == nil || !strings.Contains(err.Error(), "can't be changed") {
 		t.Errorf("apply with another address: %v, want it refused", err)
 	}

@@ -73,7 +73,8 @@ type mdbLog struct {
 // startSwitchMonitor has every change of the switch's database written down.
 func (c *cluster) startSwitchMonitor(t *testing.T) {
 	t.Helper()
-	c.monitor = c.startProcess(t, "switch", "bridge", "-n", "switch", "-timestamp", "monitor", "mdb")
+	// Into a file, bridge would write by the block.
+	c.monitor = c.startProcess(t, "switch", "stdbuf", "-oL", "bridge", "-n", "switch", "-timestamp", "monitor", "mdb")
 }
 
 // switchLogFromNow is what the switch will do from now on.
