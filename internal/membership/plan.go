@@ -108,7 +108,6 @@ func Plan(groups []Group, pods []Pod, interfaces map[string]Interfaces, limits L
 		interfaces: interfaces,
 		limits:     limits,
 		wanted:     map[Key]*Wanted{},
-		owners:     map[wire]*Group{},
 	}
 	for i := range groups {
 		p.groups[groupName{groups[i].Namespace, groups[i].Name}] = &groups[i]
@@ -126,20 +125,12 @@ func Plan(groups []Group, pods []Pod, interfaces map[string]Interfaces, limits L
 
 type groupName struct{ namespace, name string }
 
-// wire is what can have one owner only: on RoCE the port spaces are one.
-type wire struct {
-	scope, iface string
-	space        rdma.PortSpace // 0 on Ethernet
-	address      netip.Addr
-}
-
 type planner struct {
 	groups     map[groupName]*Group
 	interfaces map[string]Interfaces
 	limits     Limits
 
 	wanted   map[Key]*Wanted
-	owners   map[wire]*Group
 	verdicts []Verdict
 }
 
@@ -300,18 +291,19 @@ func (p *podPlan) claim(group *Group, r Request, scope string, iface rdma.Interf
 		return wait(ReasonNoInterfaceAddress, "interface %s has no IPv4 address that rdma_cm can bind to", iface.Name)
 	}
 	key := Key{Scope: scope, Interface: iface.Name, PortSpace: group.PortSpace, Address: group.Address}
-	w := wire{scope: scope, iface: iface.Name, address: group.Address}
-	if iface.LinkLayer != rdma.LinkLayerEthernet {
-		w.space = group.PortSpace
+	if iface.LinkLayer == rdma.LinkLayerEthernet {
+		// The kernel binds ids of port space IPoIB to IPoIB interfaces alone
+		// (EINVAL); on RoCE the spaces make no difference on the wire.
+		key.PortSpace = rdma.PortSpaceUDP
 	}
-	if owner := p.owners[w]; owner != nil && owner.UID != group.UID {
-		return wait(ReasonAddressInUse, "address %s on interface %s is MulticastGroup %s/%s's", group.Address, iface.Name, owner.Namespace, owner.Name)
+	have := p.wanted[key]
+	if have != nil && have.GroupUID != group.UID {
+		return wait(ReasonAddressInUse, "address %s on interface %s is MulticastGroup %s/%s's", group.Address, iface.Name, have.GroupNamespace, have.GroupName)
 	}
 	mode := group.Mode
 	if r.Mode != nil {
 		mode = *r.Mode
 	}
-	have := p.wanted[key]
 	switch {
 	case p.limits.PerPod > 0 && !p.held[key] && len(p.held) >= p.limits.PerPod:
 		return refuse(ReasonPodLimitReached, "the pod has %d memberships already, the most that this node's agent allows (--max-memberships-per-pod)", p.limits.PerPod)
@@ -327,7 +319,6 @@ func (p *podPlan) claim(group *Group, r Request, scope string, iface rdma.Interf
 			have.NetNS = p.pod.NetNS
 		}
 		p.wanted[key] = have
-		p.owners[w] = group
 	}
 	if mode == rdma.FullMember {
 		have.Mode = rdma.FullMember

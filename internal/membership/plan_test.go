@@ -377,3 +377,15 @@ func TestSelector(t *testing.T) {
 		})
 	}
 }
+
+// Port space IPoIB is for IPoIB interfaces: rdma_cm binds it to no other.
+func TestPlanPortSpace(t *testing.T) {
+	group := testGroup("a", func(g *Group) { g.PortSpace = rdma.PortSpaceIPoIB })
+	for link, want := range map[string]rdma.PortSpace{"net1": rdma.PortSpaceUDP, "ib0": rdma.PortSpaceIPoIB} {
+		interfaces := map[string]Interfaces{"s-p": ifaces(roce("net1", "rxe1", "10.0.0.2/24"), ib("ib0", "mlx5_0", "10.1.0.2/24"))}
+		wanted, verdicts := Plan([]Group{group}, []Pod{pod("p", ask("a", on(link)))}, interfaces, Limits{})
+		if len(wanted) != 1 || len(verdicts) != 0 || wanted[0].PortSpace != want {
+			t.Errorf("on %s: wanted %+v, verdicts %+v: want port space %#x", link, wanted, verdicts, want)
+		}
+	}
+}
