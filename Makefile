@@ -58,7 +58,7 @@ fuzz: ## Run each fuzz test for FUZZTIME (10s)
 ##@ Develop
 
 .PHONY: generate
-generate: ## Regenerate deepcopy, CRDs, RBAC and apply configurations
+generate: ## Regenerate deep copies, CRDs and roles
 	hack/generate.sh
 
 .PHONY: lint

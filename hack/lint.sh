@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
 # Lints everything with golangci-lint, and api/ with kube-api-linter as well.
-# Code behind build tags (the real kernel's suites, the faults that the negative
-# controls build in) is linted too.
+# The suites of the real kernel, behind a build tag, are linted too.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 lint=$(hack/tools/build.sh golangci-lint-kube-api-linter)/golangci-lint-kube-api-linter
