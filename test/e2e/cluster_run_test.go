@@ -52,6 +52,7 @@ func play(t *testing.T, c *cluster) {
 		{"grace period", gracePeriod},
 		{"grace period without NRI", gracePeriodWithoutNRI},
 		{"force deleted pod", forceDeletedPod},
+		{"containerd restarted", containerdRestarted},
 		{"container crash", containerCrash},
 		{"job completes", jobCompletes},
 		{"group deleted and applied again", groupDeletedAndAppliedAgain},

@@ -21,16 +21,17 @@ import (
 
 // cluster is the whole of it: one node, and this project's programs.
 type cluster struct {
-	settings  settings
-	dir       string // configuration of its programs
-	running   map[string]*process
-	client    client.Client // the administrator's
-	rest      rest.Interface
-	monitor   *process // of the switch
-	apiServer *process
-	agent     *process
-	// idle is what the agent holds open when there is nothing to be a member of.
-	idle agentResources
+	settings   settings
+	dir        string // configuration of its programs
+	running    map[string]*process
+	client     client.Client // the administrator's
+	rest       rest.Interface
+	monitor    *process // of the switch
+	apiServer  *process
+	containerd *process
+	agent      *process
+	// held is what the agent holds open when there is nothing to be a member of.
+	held agentResources
 }
 
 // startCluster starts everything and returns when the node is ready. One after

@@ -63,17 +63,22 @@ func (c *cluster) startContainerd(t *testing.T) {
 	if err := os.WriteFile("/etc/cni/net.d/10-pods.conflist", []byte(cni), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	c.startProcess(t, "containerd", filepath.Join(c.settings.containerd, "containerd"), "-c", config)
+	c.containerd = c.startProcess(t, "containerd", filepath.Join(c.settings.containerd, "containerd"), "-c", config)
+}
+
+func (c *cluster) awaitContainerd(t *testing.T) {
+	t.Helper()
+	c.eventually(t, "containerd", func() error {
+		_, err := output(filepath.Join(c.settings.containerd, "ctr"), "version")
+		return err
+	})
 }
 
 // importImages brings the test's images in.
 func (c *cluster) importImages(t *testing.T) {
 	t.Helper()
+	c.awaitContainerd(t)
 	ctr := filepath.Join(c.settings.containerd, "ctr")
-	c.eventually(t, "containerd", func() error {
-		_, err := output(ctr, "version")
-		return err
-	})
 	pod := c.path("pod.tar")
 	writeImage(t, pod, podImage, []string{"/pod"}, map[string]string{"/pod": filepath.Join(c.settings.programs, "pod")})
 	run(t, ctr, "-n", "k8s.io", "images", "import", "--local", pod)

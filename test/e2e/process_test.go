@@ -54,6 +54,16 @@ func (c *cluster) startProcess(t *testing.T, name string, argv ...string) *proce
 	return p
 }
 
+// kill ends the process at once, and waits for it.
+func (c *cluster) kill(t *testing.T, p *process) {
+	t.Helper()
+	delete(c.running, p.name)
+	if err := p.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	<-p.done
+}
+
 func (p *process) lives() bool {
 	select {
 	case <-p.done:
@@ -77,7 +87,7 @@ func (c *cluster) stop(t *testing.T, p *process) {
 	}
 }
 
-// stopAll ends what is left, dependants first: order of start, backwards.
+// stopAll ends what is left.
 func (c *cluster) stopAll() {
 	for _, p := range c.running {
 		_ = p.cmd.Process.Kill()
@@ -109,6 +119,12 @@ func tail(path string) string {
 // eventually waits until check gives nil. It ends the test when that takes
 // longer than the bound or when a process of the cluster has died.
 func (c *cluster) eventually(t *testing.T, what string, check func() error) {
+	t.Helper()
+	c.within(t, bound, what, check)
+}
+
+// within is eventually with a bound of its own.
+func (c *cluster) within(t *testing.T, bound time.Duration, what string, check func() error) {
 	t.Helper()
 	start := time.Now()
 	for {

@@ -130,13 +130,7 @@ func (c *cluster) cleanUp(t *testing.T) {
 func (c *cluster) idleAgain(t *testing.T) {
 	t.Helper()
 	c.entries(t, 0)
-	c.eventually(t, "the agent to hold what it held before any membership", func() error {
-		now, err := c.agentResources()
-		if err == nil && now != c.idle {
-			err = fmt.Errorf("it holds %+v, before %+v", now, c.idle)
-		}
-		return err
-	})
+	c.eventually(t, "the agent to hold what it held before any membership", c.idle)
 	for _, nic := range []string{"rdma0", podNIC} {
 		c.eventually(t, "no membership on "+nic, func() error {
 			groups, err := igmpGroups(0, nic)
@@ -151,6 +145,15 @@ func (c *cluster) idleAgain(t *testing.T) {
 			return nil
 		})
 	}
+}
+
+// idle is nil when the agent holds nothing of any membership.
+func (c *cluster) idle() error {
+	now, err := c.agentResources()
+	if err == nil && now != c.held {
+		err = fmt.Errorf("it holds %+v, before %+v", now, c.held)
+	}
+	return err
 }
 
 var allHosts = netip.MustParseAddr("224.0.0.1")
@@ -169,7 +172,7 @@ func (c *cluster) settle(t *testing.T) {
 		if err == nil && (before != after || after.channels == 0) {
 			err = fmt.Errorf("it held %+v, then %+v", before, after)
 		}
-		c.idle = after
+		c.held = after
 		return err
 	})
 }

@@ -53,7 +53,7 @@ func (c *cluster) isJoinedEverywhere(t *testing.T, pod, name string, address net
 	if got.GIDIndex == nil {
 		t.Fatalf("group-status tells no gidIndex: %+v", got)
 	}
-	podAddress := netip.AddrFrom16(netip.MustParseAddr(a.pod.Status.PodIP).As16())
+	podAddress := c.podAddress(t, pod)
 	if g := gid(t, *got.GIDIndex); g != podAddress {
 		t.Errorf("gidIndex %d is GID %s, want that of the pod's address %s", *got.GIDIndex, g, podAddress)
 	}
@@ -78,6 +78,24 @@ func (c *cluster) isJoinedEverywhere(t *testing.T, pod, name string, address net
 	c.groupShows(t, name, address.String(), "1/1", "True", v1alpha1.ReasonAllJoined)
 }
 
+// podAddress waits until kubelet has told a pod's address, and gives it as the
+// GID that stands for it.
+func (c *cluster) podAddress(t *testing.T, pod string) (gid netip.Addr) {
+	t.Helper()
+	c.eventually(t, "the address of pod "+pod, func() error {
+		a, err := c.answer(pod)
+		if err != nil {
+			return err
+		}
+		address, err := netip.ParseAddr(a.pod.Status.PodIP)
+		if err == nil {
+			gid = netip.AddrFrom16(address.As16())
+		}
+		return err
+	})
+	return gid
+}
+
 func verbsOnlyReceiver(t *testing.T, c *cluster) {
 	// On the interface that the receiver's device is on; mckey, on the other
 	// one, must not be given packets by a membership of the pod.
@@ -95,7 +113,7 @@ func verbsOnlyReceiver(t *testing.T, c *cluster) {
 	c.expect(t, group(3), packets, r)
 
 	c.deleteGroup(t, "market-data")
-	c.eventually(t, "the switch to stop", func() error { return offSwitch(group(3)) })
+	c.leftOnSwitch(t, group(3))
 	c.expect(t, group(3), 0, r)
 }
 
@@ -111,7 +129,7 @@ func groupDeletedAndAppliedAgain(t *testing.T, c *cluster) {
 	if err := isNoMember(pid, podInterface, group(9)); err != nil {
 		t.Error(err)
 	}
-	c.eventually(t, "the switch to stop", func() error { return offSwitch(group(9)) })
+	c.leftOnSwitch(t, group(9))
 	c.podEvent(t, "stays", namespace+"/market-data", "deleted")
 	c.conditionIs(t, "stays", "False")
 
@@ -150,5 +168,5 @@ func twoPodsOnTheNodesInterface(t *testing.T, c *cluster) {
 
 	c.deletePod(t, "two")
 	c.eventually(t, "the node to leave", func() error { return isNoMember(0, podNIC, group(10)) })
-	c.eventually(t, "the switch to stop", func() error { return offSwitch(group(10)) })
+	c.leftOnSwitch(t, group(10))
 }
