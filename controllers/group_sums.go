@@ -70,7 +70,7 @@ func readiness(g *v1alpha1.MulticastGroup, accepted bool, n v1alpha1.NodeCounts,
 	case !accepted:
 		c.Reason, c.Message = v1alpha1.ReasonNotAccepted, "see the condition Accepted"
 	case n.Desired == 0:
-		c.Status, c.Reason, c.Message = metav1.ConditionTrue, v1alpha1.ReasonNoMembers, "no pod asks for it"
+		c.Status, c.Reason, c.Message = metav1.ConditionTrue, v1alpha1.ReasonNoMembers, "no membership is wanted: no pod asks for it, or only ones that may not have it (see their conditions)"
 	case n.Failing > 0:
 		c.Reason, c.Message = v1alpha1.ReasonSomeFailing, failingMessage(n, entries)
 	case n.Joined < n.Desired:

@@ -39,7 +39,7 @@ func TestStatusOf(t *testing.T) {
 	}{
 		"nobody asks": {
 			counts: v1alpha1.NodeCounts{Summary: "0/0"}, ready: metav1.ConditionTrue, reason: v1alpha1.ReasonNoMembers,
-			messages: []string{"no pod asks for it"},
+			messages: []string{"no membership is wanted", "no pod asks for it"},
 		},
 		"the last one is leaving": {
 			nodes:  []v1alpha1.MulticastNode{entry("n1", 0, 0, 0, "")},

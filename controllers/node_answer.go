@@ -12,6 +12,7 @@ import (
 
 	"github.com/rdma-multicast/rdma-multicast/api/v1alpha1"
 	"github.com/rdma-multicast/rdma-multicast/internal/membership"
+	"github.com/rdma-multicast/rdma-multicast/rdma"
 )
 
 // Reasons of the pod condition GroupsJoined beside those of
@@ -251,6 +252,10 @@ func membershipStatus(s membership.Status) v1alpha1.MembershipStatus {
 	}
 	if s.State != membership.Joined {
 		return m
+	}
+	m.Mode = v1alpha1.FullMember
+	if s.Mode == rdma.SendOnlyFullMember {
+		m.Mode = v1alpha1.SendOnlyFullMember
 	}
 	index := int32(s.Params.GIDIndex)
 	m.MGID = s.Params.MGID.String()

@@ -114,7 +114,7 @@ func TestStatusOfAMembership(t *testing.T) {
 	a := answerPod(membership.Pod{Requests: []membership.Request{request("a", "", true), request("b", "", true)}},
 		[]membership.Status{s}, []membership.Verdict{refusal("b", "net2", "InterfaceNotFound")})
 	want := []v1alpha1.MembershipStatus{
-		{Group: "ns/a", State: v1alpha1.StateJoined, Interface: "net1", Device: "mlx5_0", Port: 1, MGID: "::ffff:239.1.1.7", QKey: 0x01234567,
+		{Group: "ns/a", State: v1alpha1.StateJoined, Interface: "net1", Device: "mlx5_0", Port: 1, Mode: v1alpha1.FullMember, MGID: "::ffff:239.1.1.7", QKey: 0x01234567,
 			GID: "::ffff:10.0.0.2", GIDIndex: ptr.To[int32](0), Epoch: 3},
 		{Group: "ns/b", State: v1alpha1.StateRefused, Interface: "net2", Message: "because; of that"},
 	}

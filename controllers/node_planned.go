@@ -58,8 +58,9 @@ func (p planned) numbers() map[types.UID]v1alpha1.NodeGroup {
 			continue
 		}
 		switch v.Reason {
-		case membership.ReasonNotAllowed, membership.ReasonModeNotAllowed:
-			continue // who may not ask is none of the group's concern
+		case membership.ReasonNotAllowed, membership.ReasonModeNotAllowed,
+			membership.ReasonInterfaceNotFound, membership.ReasonInterfaceNotRDMA:
+			continue // the request's own fault is none of the group's concern
 		case membership.ReasonNotAccepted, membership.ReasonGroupDeleting:
 			continue // said by the group itself
 		}

@@ -69,7 +69,8 @@ type NodeRecord struct {
 	failures int
 }
 
-// recordEntry is one entry and why it is there.
+// recordEntry is one entry and why it is there: neither begun nor inherited is
+// one that only tells why nothing can be joined.
 type recordEntry struct {
 	v1alpha1.NodeGroup
 	begun     bool // by this process
@@ -128,7 +129,9 @@ func (r *NodeRecord) SetReady(condition metav1.Condition) {
 }
 
 // SetGroups sets the numbers of the groups that this node takes part in, by
-// UID. It makes no entry: that is Begin's. With prune, entries of an earlier
+// UID. The entry before a join is Begin's; here one is made only for a group of
+// which this node can't join anything, so that the group's own status tells
+// so. With prune, entries of an earlier
 // process that groups doesn't name are taken away; ask for it once all that
 // could want one is known.
 func (r *NodeRecord) SetGroups(groups map[types.UID]v1alpha1.NodeGroup, prune bool) {
@@ -143,6 +146,10 @@ func (r *NodeRecord) SetGroups(groups map[types.UID]v1alpha1.NodeGroup, prune bo
 			changed = true
 			r.log.Info("entry of an earlier process taken away", "group", e.Namespace+"/"+e.Name, "uid", uid)
 			continue
+		case !wanted && !e.begun && !e.inherited:
+			delete(r.entries, uid) // told of failures alone; a deletion may wait for it
+			r.changed(0)
+			continue
 		case !wanted:
 			// Being left: nothing is wanted any more, but it counts until End.
 			numbers = e.NodeGroup
@@ -150,6 +157,12 @@ func (r *NodeRecord) SetGroups(groups map[types.UID]v1alpha1.NodeGroup, prune bo
 		}
 		if e.NodeGroup != numbers {
 			e.NodeGroup = numbers
+			changed = true
+		}
+	}
+	for uid, numbers := range groups {
+		if r.entries[uid] == nil && numbers.Failing > 0 && len(r.entries) < maxNodeGroups {
+			r.entries[uid] = &recordEntry{NodeGroup: numbers}
 			changed = true
 		}
 	}

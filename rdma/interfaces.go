@@ -2,6 +2,7 @@ package rdma
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"syscall"
 
@@ -93,7 +94,7 @@ func (h *Host) openCM() (sys.CM, error) {
 	// A device node that outlived its module gives ENXIO or ENODEV.
 	for _, gone := range []error{syscall.ENOENT, syscall.ENXIO, syscall.ENODEV} {
 		if errors.Is(err, gone) {
-			err = errors.Join(ErrUnavailable, err)
+			err = fmt.Errorf("%w: %w", ErrUnavailable, err)
 			break
 		}
 	}

@@ -79,13 +79,16 @@ type MulticastGroupSpec struct {
 	// +kubebuilder:validation:XValidation:rule="!isIP(self) || ip(self).family() != 6 || !(cidr('ff00::/16').containsIP(ip(self)) || cidr('ff01::/16').containsIP(ip(self)) || cidr('ff02::/16').containsIP(ip(self)) || cidr('ff11::/16').containsIP(ip(self)))",message="must not be reserved, interface-local or link-local: of ff00::/8, ff00::/16, ff01::/16, ff02::/16 and ff11::/16 aren't allowed; ff15::7, say, is"
 	Address string `json:"address,omitempty"`
 
-	// portSpace is the rdma_cm port space that the group is joined in: UDP or
-	// IPoIB. It can't be changed.
+	// portSpace is the rdma_cm port space that the group is joined in. IPoIB
+	// makes it one with the group of that address that sockets over IPoIB use;
+	// UDP, the default, keeps it apart. On RoCE there is no difference. It can't
+	// be changed.
 	// +optional
 	// +default="UDP"
 	PortSpace PortSpace `json:"portSpace,omitempty"`
 
-	// mode is the most that a pod may ask for.
+	// mode is the most that a pod may ask for, and what it gets without asking:
+	// FullMember, the default, sends and receives, SendOnlyFullMember only sends.
 	// +optional
 	// +default="FullMember"
 	Mode Mode `json:"mode,omitempty"`

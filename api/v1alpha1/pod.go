@@ -48,6 +48,8 @@ type MembershipStatus struct {
 	Device string `json:"device,omitempty"`
 	// Port of the device, from 1.
 	Port int32 `json:"port,omitempty"`
+	// Mode that the port is joined in.
+	Mode Mode `json:"mode,omitempty"`
 	// MGID to attach to, as an IPv6 address (RoCE: ::ffff:239.1.1.7).
 	MGID string `json:"mgid,omitempty"`
 	// MLID to attach with; 0 on RoCE.

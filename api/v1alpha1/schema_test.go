@@ -37,6 +37,7 @@ func validate(t *testing.T, schema *jsonschema.Schema, text []byte) error {
 func joined() v1alpha1.MembershipStatus {
 	index := int32(0)
 	return v1alpha1.MembershipStatus{
+		Mode:  v1alpha1.FullMember,
 		Group: "feeds/market-data", State: v1alpha1.StateJoined, Interface: "net1", Device: "rxe0", Port: 1,
 		MGID: "::ffff:239.1.1.7", QKey: 0x01234567, GID: "::ffff:10.0.0.2", GIDIndex: &index, Epoch: 1,
 	}

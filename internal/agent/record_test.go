@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr/testr"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -208,6 +209,22 @@ func TestNumbersAreGathered(t *testing.T) {
 	if writes := w.network.nodeWrites.Load() - before; writes != 1 {
 		t.Errorf("50 changes took %d writes", writes)
 	}
+}
+
+// A group of which the node can't join anything has an entry that says so, and
+// that holds up neither the pod's end nor the group's.
+func TestEntryOfAGroupThatCantBeJoined(t *testing.T) {
+	w := newWorld(t)
+	w.start()
+	six := w.group("six", "ff0e::1234")
+	w.group("seven", "ff0e::1235")
+	p := w.pod("app", "six,seven")
+	p.wantCondition(corev1.ConditionFalse, "UnsupportedAddress")
+	w.wantEntries("seven 0/1", "six 0/1")
+	w.delete(six)
+	w.wantEntries("seven 0/1")
+	p.stop()
+	w.wantEntries()
 }
 
 // While the API server is away, a Begin waits for it.
