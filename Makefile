@@ -19,10 +19,12 @@ help: ## List the targets
 
 .PHONY: demo
 demo: ## Set everything up on this machine and play the main job on a simulated fabric
+	@echo "compiling, some minutes on a cold cache ..."
 	@go run ./hack/demo
 
 .PHONY: up
 up: ## Start the demo's cluster and keep it for playing; prints KUBECONFIG
+	@echo "compiling, some minutes on a cold cache ..."
 	@go build -o bin/demo ./hack/demo && bin/demo up
 
 .PHONY: down

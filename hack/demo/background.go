@@ -47,6 +47,9 @@ func openState() (state, error) {
 func (s state) kubeconfig() string { return filepath.Join(s.dir, "kubeconfig") }
 func (s state) log() string        { return filepath.Join(s.dir, "log") }
 
+// introduction is the file with what up says of a cluster that is ready.
+func (s state) introduction() string { return filepath.Join(s.dir, "introduction") }
+
 // errRuns means that a cluster runs in the background.
 var errRuns = errors.New("a cluster runs already")
 
@@ -90,9 +93,13 @@ func up(ctx context.Context, nodes int) (err error) {
 		return err
 	}
 	if running {
-		fmt.Println("A cluster runs already; make down ends it.")
-		fmt.Printf("\n  export KUBECONFIG=%s\n", s.kubeconfig())
-		return nil
+		fmt.Println("A cluster runs already.")
+		text, err := os.ReadFile(s.introduction())
+		if errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("it isn't ready; its log: %s", s.log())
+		}
+		fmt.Print(string(text))
+		return err
 	}
 	program, err := os.Executable()
 	if err != nil {
@@ -122,7 +129,7 @@ func up(ctx context.Context, nodes int) (err error) {
 	}
 	err = cmd.Wait()
 	if ctx.Err() != nil {
-		return ctx.Err()
+		return errInterrupted
 	}
 	return fmt.Errorf("the cluster didn't start (%w); its log: %s", err, s.log())
 }
@@ -142,7 +149,9 @@ func serve(ctx context.Context, nodes int) (err error) {
 		fmt.Fprintln(progress, err)
 		return err
 	}
-	defer func() { err = errors.Join(err, pid.Close()) }()
+	// The file stays, since removing what others may be about to lock would let
+	// two of them have it.
+	defer func() { err = errors.Join(err, pid.Truncate(0), pid.Close()) }()
 	if err := errors.Join(pid.Truncate(0), second(fmt.Fprintln(pid, os.Getpid()))); err != nil {
 		return err
 	}
@@ -162,7 +171,7 @@ func serve(ctx context.Context, nodes int) (err error) {
 		return err
 	}
 	defer func() {
-		stopErr := errors.Join(os.Remove(s.kubeconfig()), cluster.Stop())
+		stopErr := errors.Join(os.Remove(s.introduction()), os.Remove(s.kubeconfig()), cluster.Stop())
 		if stopErr != nil { // nobody reads standard error by now
 			log.logger().Error(stopErr, "The cluster hasn't ended cleanly")
 		}
@@ -171,16 +180,20 @@ func serve(ctx context.Context, nodes int) (err error) {
 	if err := cluster.WriteKubeconfig(s.kubeconfig()); err != nil {
 		return err
 	}
-	fmt.Fprintf(progress, `%d hollow nodes run on a simulated fabric. Pods on them have a network and no containers;
-there is no controller for Deployments and Jobs. A pod without a node gets one.
+	introduction := fmt.Sprintf(`%d hollow nodes run on a simulated fabric. Pods on them have a network and no containers,
+so kubectl logs and exec don't work. A pod without a node gets one. There is no
+controller for Deployments, Jobs and namespaces: a namespace that is deleted stays Terminating.
 
   export KUBECONFIG=%s
   kubectl apply -f config/samples
   kubectl get mcg,mcn,pods -A
 
 kubectl is %s; the log is %s; make down ends it all.
-%s
-`, nodes, s.kubeconfig(), cluster.Kubectl, s.log(), readyLine)
+`, nodes, s.kubeconfig(), cluster.Kubectl, s.log())
+	if err := os.WriteFile(s.introduction(), []byte(introduction), 0o600); err != nil {
+		return err
+	}
+	fmt.Fprintf(progress, "%s%s\n", introduction, readyLine)
 	if err := progress.Close(); err != nil {
 		return err
 	}

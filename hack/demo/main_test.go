@@ -42,13 +42,14 @@ func TestUpAndDown(t *testing.T) {
 	if out := play("down"); !strings.Contains(out, "No cluster runs") {
 		t.Errorf("down without a cluster says: %s", out)
 	}
-	if out := play("-nodes", "2", "up"); !strings.Contains(out, "export KUBECONFIG="+s.kubeconfig()) {
-		t.Errorf("up says: %s", out)
+	first := play("-nodes", "2", "up")
+	if !strings.Contains(first, "export KUBECONFIG="+s.kubeconfig()) || !strings.Contains(first, "kubectl is /") {
+		t.Errorf("up says: %s", first)
 	}
 	defer play("down") // in case of an early end
 	host := checkNodes(t, s.kubeconfig(), 2)
-	if out := play("up"); !strings.Contains(out, "runs already") || !strings.Contains(out, s.kubeconfig()) {
-		t.Errorf("a second up says: %s", out)
+	if out := play("up"); out != "A cluster runs already.\n"+first {
+		t.Errorf("a second up says: %s\nafter the first: %s", out, first)
 	}
 	if out := play("down"); !strings.Contains(out, "has ended") {
 		t.Errorf("down says: %s", out)
@@ -56,6 +57,9 @@ func TestUpAndDown(t *testing.T) {
 	checkGone(t, host)
 	if _, err := os.Stat(s.kubeconfig()); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the kubeconfig is left: %v", err)
+	}
+	if text, err := os.ReadFile(filepath.Join(s.dir, "pid")); err != nil || len(text) > 0 {
+		t.Errorf("the process ID is left: %q, %v", text, err)
 	}
 }
 
@@ -93,6 +97,9 @@ func TestInterruptedDemoLeavesNothingBehind(t *testing.T) {
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) || exit.ExitCode() != 1 || exit.Sys().(syscall.WaitStatus).Signaled() {
 		t.Errorf("it ended with %v, want exit code 1; it said:\n%s", err, stderr.String())
+	}
+	if got := stderr.String(); got != "demo: interrupted; everything has been ended\n" {
+		t.Errorf("it said: %s", got)
 	}
 	if host == "" {
 		t.Fatalf("the step join wasn't reached; it said:\n%s", stderr.String())

@@ -45,10 +45,14 @@ func play(ctx context.Context, bound time.Duration, logPath string) (err error) 
 	d := &demo{root: root, kubeconfig: filepath.Join(dir, "kubeconfig"), out: os.Stdout, bound: bound}
 	fmt.Println("rdma-multicast: one cluster on this machine. The control plane is real, the RDMA network is simulated.")
 	if err := d.play(ctx, d.steps(log)); err != nil {
+		var stopErr error
 		if d.cluster != nil {
-			err = errors.Join(err, d.cluster.Stop())
+			stopErr = d.cluster.Stop()
 		}
-		return err
+		if ctx.Err() != nil && stopErr == nil {
+			return errInterrupted
+		}
+		return errors.Join(err, stopErr)
 	}
 	fmt.Printf("\nEach step was seen in the API and in the fabric's own tables. %.0f s.\n", time.Since(start).Seconds())
 	return nil

@@ -32,6 +32,9 @@ type step struct {
 	run   func(context.Context) error
 }
 
+// errInterrupted is the end of a run that was interrupted.
+var errInterrupted = errors.New("interrupted; everything has been ended")
+
 // stepError says which step failed.
 type stepError struct {
 	step string

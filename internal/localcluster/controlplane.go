@@ -75,7 +75,10 @@ func StartControlPlane(ctx context.Context, opts ControlPlaneOptions) (*ControlP
 	if !errors.Is(err, errNoDownload) {
 		return plane, err
 	}
-	fmt.Fprintf(opts.Progress, "%v: building from Go modules instead, once, which takes minutes\n", err)
+	if opts.Log != nil {
+		fmt.Fprintln(opts.Log, err)
+	}
+	fmt.Fprintln(opts.Progress, "no prebuilt programs reachable; building them from Go modules, once, which takes minutes")
 	if dir, err = buildPrograms(ctx, root, opts.Progress, programNames[:]...); err != nil {
 		return nil, err
 	}
