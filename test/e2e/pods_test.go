@@ -80,10 +80,13 @@ func (c *cluster) create(t *testing.T, object client.Object) {
 	}
 }
 
-// applyGroup applies a group the way that users do.
-func (c *cluster) applyGroup(t *testing.T, name string, address netip.Addr) {
+// newGroup makes a group.
+func (c *cluster) newGroup(t *testing.T, namespace, name, address string) {
 	t.Helper()
-	c.apply(t, groupYAML(name, address.String()))
+	c.create(t, &v1alpha1.MulticastGroup{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Spec:       v1alpha1.MulticastGroupSpec{Address: address},
+	})
 }
 
 func groupYAML(name, address string) string {
@@ -92,13 +95,6 @@ kind: MulticastGroup
 metadata: {namespace: %s, name: %s}
 spec: {address: %q}
 `, namespace, name, address)
-}
-
-func (c *cluster) apply(t *testing.T, yaml string) {
-	t.Helper()
-	if _, err := c.kubectlApply(t, yaml); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // kubectlApply leaves validation to the API server: kubectl would first fetch
@@ -196,22 +192,48 @@ func (c *cluster) conditionIs(t *testing.T, name string, want corev1.ConditionSt
 	return a
 }
 
-// groupStatus waits until `kubectl get mcg NAME` shows the words.
+// groupShows waits until a group's line in `kubectl get mcg` has the words.
 func (c *cluster) groupShows(t *testing.T, name string, words ...string) {
 	t.Helper()
-	c.eventually(t, fmt.Sprintf("kubectl get mcg %s to show %q", name, words), func() error {
-		out, err := c.kubectl("get", "mcg", "-n", namespace, name, "--no-headers")
+	c.eventually(t, fmt.Sprintf("group %s to be shown with %q", name, words), func() error {
+		// What kubectl asks for and prints, without starting it for each look.
+		raw, err := c.rest.Get().AbsPath("/apis", v1alpha1.GroupVersion.String(), "namespaces", namespace, "multicastgroups", name).
+			SetHeader("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io").
+			DoRaw(context.Background())
 		if err != nil {
 			return err
 		}
-		shown := strings.Fields(out)
-		for _, word := range words {
-			if !slices.Contains(shown, word) {
-				return fmt.Errorf("it shows %q", out)
-			}
+		var table metav1.Table
+		if err := json.Unmarshal(raw, &table); err != nil {
+			return err
 		}
-		return nil
+		if len(table.Rows) != 1 {
+			return fmt.Errorf("%d rows", len(table.Rows))
+		}
+		return hasWords(fmt.Sprintln(table.Rows[0].Cells...), words)
 	})
+}
+
+// kubectlShows is groupShows by kubectl itself.
+func (c *cluster) kubectlShows(t *testing.T, name string, words ...string) {
+	t.Helper()
+	out, err := c.kubectl("get", "mcg", "-n", namespace, name)
+	if err == nil {
+		err = hasWords(out, words)
+	}
+	if err != nil {
+		t.Errorf("kubectl get mcg %s: %v", name, err)
+	}
+}
+
+func hasWords(text string, words []string) error {
+	shown := strings.Fields(text)
+	for _, word := range words {
+		if !slices.Contains(shown, word) {
+			return fmt.Errorf("no %s in %q", word, text)
+		}
+	}
+	return nil
 }
 
 // podEvent waits for an event on the pod that has the words in its note.

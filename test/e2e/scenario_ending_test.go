@@ -24,7 +24,7 @@ const linger = 5 * time.Second
 // sandbox has ended.
 func (c *cluster) endsGracefully(t *testing.T, name string, n byte) {
 	t.Helper()
-	c.applyGroup(t, "market-data", group(n))
+	c.newGroup(t, namespace, "market-data", group(n).String())
 	pod := newPod(name, "market-data", "--linger="+linger.String())
 	grace := int64(30)
 	pod.Spec.TerminationGracePeriodSeconds = &grace
@@ -77,7 +77,7 @@ func gracePeriodWithoutNRI(t *testing.T, c *cluster) {
 }
 
 func forceDeletedPod(t *testing.T, c *cluster) {
-	c.applyGroup(t, "market-data", group(6))
+	c.newGroup(t, namespace, "market-data", group(6).String())
 	pod := newPod("forced", "market-data", "--linger="+linger.String())
 	c.create(t, pod)
 	c.isJoinedEverywhere(t, "forced", "market-data", group(6))
@@ -93,7 +93,7 @@ func forceDeletedPod(t *testing.T, c *cluster) {
 // The runtime forgets, when it is restarted, that the agent is to hear of the
 // end of sandboxes made before.
 func containerdRestarted(t *testing.T, c *cluster) {
-	c.applyGroup(t, "market-data", group(19))
+	c.newGroup(t, namespace, "market-data", group(19).String())
 	pod := newPod("older", "market-data")
 	c.create(t, pod)
 	c.isJoinedEverywhere(t, "older", "market-data", group(19))
@@ -117,7 +117,7 @@ func containerdRestarted(t *testing.T, c *cluster) {
 }
 
 func containerCrash(t *testing.T, c *cluster) {
-	c.applyGroup(t, "market-data", group(7))
+	c.newGroup(t, namespace, "market-data", group(7).String())
 	c.create(t, newPod("crashes", "market-data"))
 	c.isJoinedEverywhere(t, "crashes", "market-data", group(7))
 	before := c.joined(t, "crashes")
@@ -146,7 +146,7 @@ func containerCrash(t *testing.T, c *cluster) {
 }
 
 func jobCompletes(t *testing.T, c *cluster) {
-	c.applyGroup(t, "market-data", group(8))
+	c.newGroup(t, namespace, "market-data", group(8).String())
 	template := newPod("job", "market-data")
 	template.Spec.RestartPolicy = corev1.RestartPolicyNever
 	never := int32(0)

@@ -5,17 +5,19 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/rdma-multicast/rdma-multicast/api/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 func apiServerAway(t *testing.T, c *cluster) {
-	c.applyGroup(t, "market-data", group(11))
-	c.applyGroup(t, "orders", group(12))
+	c.newGroup(t, namespace, "market-data", group(11).String())
+	c.newGroup(t, namespace, "orders", group(12).String())
 	ends := newPod("ends", "orders")
 	ends.Spec.RestartPolicy = corev1.RestartPolicyNever
 	c.create(t, ends)
@@ -53,31 +55,47 @@ func apiServerAway(t *testing.T, c *cluster) {
 }
 
 func refusedAtApply(t *testing.T, c *cluster) {
-	for _, bad := range []struct{ address, says string }{
-		{"10.0.0.1", "multicast"},
-		{"224.0.0.5", "224.0.0.0/24"},
-		{"ff02::1:2", "ff02::"},
-		{"239.001.1.1", ""},
-		{"FF0E::1234", "canonical"},
-		{"market-data", "address"},
-	} {
-		_, err := c.kubectlApply(t, groupYAML("bad", bad.address))
-		if err == nil || !strings.Contains(err.Error(), bad.says) {
-			t.Errorf("apply with address %s: %v, want it refused with %q", bad.address, err, bad.says)
+	c.newGroup(t, namespace, "market-data", group(13).String())
+	bad := map[string]struct{ address, says string }{
+		"unicast":     {"10.0.0.1", "must be a multicast address: allowed are 224.0.1.0"},
+		"link-local":  {"224.0.0.5", "must not be link-local"},
+		"link-local6": {"ff02::1:2", "must not be reserved, interface-local or link-local"},
+		"upper-case":  {"FF0E::1234", "in its canonical form"},
+		"zeros":       {"239.001.1.1", "in its canonical form"},
+		"name":        {"market-data", "must be an IPv4 or IPv6 multicast address"},
+		// It is there, with another address.
+		"market-data": {group(14).String(), "can't be changed: delete the group"},
+	}
+	var file strings.Builder
+	for name, group := range bad {
+		file.WriteString("---\n" + groupYAML(name, group.address))
+	}
+	_, err := c.kubectlApply(t, file.String())
+	if err == nil {
+		t.Fatal("all of it was applied")
+	}
+	for name, group := range bad {
+		refused := slices.ContainsFunc(strings.Split(err.Error(), "\n"), func(line string) bool {
+			return strings.Contains(line, `"`+name+`" is invalid`) && strings.Contains(line, group.says)
+		})
+		if !refused {
+			t.Errorf("group %s with address %s isn't refused with %q: %v", name, group.address, group.says, err)
 		}
 	}
-	c.applyGroup(t, "market-data", group(13))
-	_, err := c.kubectlApply(t, groupYAML("market-data", group(14).String()))
-	if err == nil || !strings.Contains(err.Error(), "can't be changed") {
-		t.Errorf("apply with another address: %v, want it refused", err)
+	var groups v1alpha1.MulticastGroupList
+	if err := c.client.List(context.Background(), &groups, client.InNamespace(namespace)); err != nil {
+		t.Fatal(err)
+	}
+	if len(groups.Items) != 1 || groups.Items[0].Spec.Address != group(13).String() {
+		t.Errorf("groups: %+v, want the one that was there", groups.Items)
 	}
 }
 
 func badRequests(t *testing.T, c *cluster) {
-	c.applyGroup(t, "market-data", group(15))
-	c.applyGroup(t, "six", group(16))
-	c.apply(t, groupYAML("v6", "ff0e::1234"))
-	c.apply(t, strings.Replace(groupYAML("theirs", group(17).String()), "namespace: "+namespace, "namespace: "+otherNamespace, 1))
+	c.newGroup(t, namespace, "market-data", group(15).String())
+	c.newGroup(t, namespace, "six", group(16).String())
+	c.newGroup(t, namespace, "v6", "ff0e::1234")
+	c.newGroup(t, otherNamespace, "theirs", group(17).String())
 
 	// Everything at once, and one request that is right.
 	c.create(t, newPod("mixed", strings.Join([]string{
@@ -149,7 +167,7 @@ func noRDMAUCM(t *testing.T, c *cluster) {
 	if !strings.Contains(message, "rdma_ucm") {
 		t.Errorf("the node object doesn't say which module: %q", message)
 	}
-	c.applyGroup(t, "market-data", group(18))
+	c.newGroup(t, namespace, "market-data", group(18).String())
 	c.create(t, newPod("waits", "market-data"))
 	c.podProcess(t, "waits")
 	a := c.conditionIs(t, "waits", corev1.ConditionFalse)

@@ -15,10 +15,14 @@ import (
 func group(n byte) netip.Addr { return netip.AddrFrom4([4]byte{239, 1, 1, n}) }
 
 func groupThenPod(t *testing.T, c *cluster) {
-	c.applyGroup(t, "market-data", group(1))
+	if _, err := c.kubectlApply(t, groupYAML("market-data", group(1).String())); err != nil {
+		t.Fatal(err)
+	}
 	c.groupShows(t, "market-data", "0/0", "True", v1alpha1.ReasonNoMembers)
 	c.create(t, newPod("first", "market-data"))
 	c.isJoinedEverywhere(t, "first", "market-data", group(1))
+	c.kubectlShows(t, "market-data", "ADDRESS", "NODES", "READY", "REASON",
+		group(1).String(), "1/1", "True", v1alpha1.ReasonAllJoined)
 }
 
 func podThenGroup(t *testing.T, c *cluster) {
@@ -28,7 +32,7 @@ func podThenGroup(t *testing.T, c *cluster) {
 	if err := isNoMember(pid, podInterface, group(2)); err != nil {
 		t.Error(err)
 	}
-	c.applyGroup(t, "market-data", group(2))
+	c.newGroup(t, namespace, "market-data", group(2).String())
 	c.isJoinedEverywhere(t, "early", "market-data", group(2))
 }
 
@@ -67,6 +71,7 @@ func (c *cluster) isJoinedEverywhere(t *testing.T, pod, name string, address net
 		QKey:      0x01234567,
 		GID:       podAddress.String(),
 		GIDIndex:  got.GIDIndex,
+		Mode:      v1alpha1.FullMember,
 		Epoch:     got.Epoch,
 	}
 	if diff := diffStatus(want, got); diff != "" {
@@ -104,7 +109,7 @@ func verbsOnlyReceiver(t *testing.T, c *cluster) {
 	r := c.receiverOf(t, "receiver")
 	c.expect(t, group(3), 0, r)
 
-	c.applyGroup(t, "market-data", group(3))
+	c.newGroup(t, namespace, "market-data", group(3).String())
 	c.joined(t, "receiver")
 	if err := isMember(0, podNIC, group(3)); err != nil {
 		t.Error(err)
@@ -118,7 +123,7 @@ func verbsOnlyReceiver(t *testing.T, c *cluster) {
 }
 
 func groupDeletedAndAppliedAgain(t *testing.T, c *cluster) {
-	c.applyGroup(t, "market-data", group(9))
+	c.newGroup(t, namespace, "market-data", group(9).String())
 	c.create(t, newPod("stays", "market-data"))
 	c.isJoinedEverywhere(t, "stays", "market-data", group(9))
 	pid := c.podProcess(t, "stays")
@@ -133,7 +138,7 @@ func groupDeletedAndAppliedAgain(t *testing.T, c *cluster) {
 	c.podEvent(t, "stays", namespace+"/market-data", "deleted")
 	c.conditionIs(t, "stays", "False")
 
-	c.applyGroup(t, "market-data", group(9))
+	c.newGroup(t, namespace, "market-data", group(9).String())
 	c.isJoinedEverywhere(t, "stays", "market-data", group(9))
 	if again := c.joined(t, "stays").groups[0].Epoch; again <= first {
 		t.Errorf("epoch %d after joining again, %d before: applications wouldn't notice", again, first)
@@ -144,7 +149,7 @@ func groupDeletedAndAppliedAgain(t *testing.T, c *cluster) {
 }
 
 func twoPodsOnTheNodesInterface(t *testing.T, c *cluster) {
-	c.applyGroup(t, "market-data", group(10))
+	c.newGroup(t, namespace, "market-data", group(10).String())
 	for _, name := range []string{"one", "two"} {
 		c.create(t, newReceiver(name, "market-data@"+podNIC, group(10)))
 	}
