@@ -23,7 +23,9 @@ func acceptedGeneration(g *v1alpha1.MulticastGroup) bool {
 func standing(g *v1alpha1.MulticastGroup) int {
 	const never, before, inForce = 0, 1, 2
 	switch {
-	case acceptedGeneration(g):
+	case acceptedGeneration(g),
+		// A deletion raises the generation; nodes may still be members.
+		!g.DeletionTimestamp.IsZero() && meta.IsStatusConditionTrue(g.Status.Conditions, v1alpha1.ConditionAccepted):
 		return inForce
 	case meta.IsStatusConditionTrue(g.Status.Conditions, v1alpha1.ConditionAccepted):
 		return before

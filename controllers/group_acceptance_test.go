@@ -119,3 +119,22 @@ func TestAcceptanceNamesTheHolder(t *testing.T) {
 		t.Errorf("condition %+v", c)
 	}
 }
+
+// A deletion raises the generation. Nodes may still be members, so the address
+// stays taken, also for an older group that is edited into conflict with it.
+func TestGroupThatIsBeingDeletedKeepsItsAddress(t *testing.T) {
+	accepted := func(name string, age time.Duration, layers ...v1alpha1.LinkLayer) *v1alpha1.MulticastGroup {
+		return &v1alpha1.MulticastGroup{
+			ObjectMeta: metav1.ObjectMeta{UID: types.UID(name), Name: name, Generation: 2, CreationTimestamp: metav1.NewTime(epoch.Add(-age))},
+			Spec:       v1alpha1.MulticastGroupSpec{Address: "239.1.1.7", InterfaceSelector: &v1alpha1.InterfaceSelector{LinkLayers: layers}},
+			Status: v1alpha1.MulticastGroupStatus{Conditions: []metav1.Condition{{
+				Type: v1alpha1.ConditionAccepted, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonAccepted, ObservedGeneration: 1}}},
+		}
+	}
+	deleting := accepted("deleting", time.Hour, v1alpha1.LinkLayerEthernet)
+	deleting.DeletionTimestamp = &epoch
+	edited := accepted("edited", 2*time.Hour, v1alpha1.LinkLayerEthernet, v1alpha1.LinkLayerInfiniBand) // was InfiniBand alone
+	if holder := holderOfAddress(edited, []v1alpha1.MulticastGroup{*deleting}); holder == nil || holder.Name != "deleting" {
+		t.Errorf("the holder is %v, want the group that is being deleted", holder)
+	}
+}

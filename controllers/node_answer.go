@@ -269,13 +269,16 @@ func membershipStatus(s membership.Status) v1alpha1.MembershipStatus {
 }
 
 // statusAnnotation is the annotation's value: as many of the statuses, in order, as
-// fit beside the pod's other annotations.
+// fit beside the pod's other annotations; "" where there is no room for it at all.
 func statusAnnotation(statuses []v1alpha1.MembershipStatus, others map[string]string) (value string, shown int, err error) {
 	room := maxAnnotations - len(v1alpha1.GroupStatusAnnotation)
 	for k, v := range others {
 		if k != v1alpha1.GroupStatusAnnotation {
 			room -= len(k) + len(v)
 		}
+	}
+	if room < len("[]") {
+		return "", 0, nil
 	}
 	room = min(room, maxGroupStatus) - len("[]")
 	var b strings.Builder

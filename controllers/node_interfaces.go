@@ -46,6 +46,7 @@ type scopeInterfaces struct {
 
 type listedScope struct {
 	membership.Interfaces
+	hadRDMA  bool // at some time
 	at       time.Time
 	interval time.Duration
 }
@@ -55,11 +56,18 @@ func (l *listedScope) due() time.Time { return l.at.Add(l.interval) }
 // errNoRDMAYet is why a new sandbox doesn't use the node's interfaces.
 var errNoRDMAYet = errors.New("the pod's network is new and has no RDMA interface yet")
 
+// errNoRDMANow is why a sandbox that had one doesn't either.
+var errNoRDMANow = errors.New("the pod's network has no RDMA interface any more: it is gone, or has lost its address")
+
 // list returns the interfaces of a scope, of a sandbox made at the time created,
 // listing them where that is due.
 func (s *scopeInterfaces) list(scope, netns string, created, now time.Time) membership.Interfaces {
 	found := s.refresh(scope, netns, now)
-	if scope != membership.NodeScope && found.Err == nil && len(found.RDMA) == 0 && now.Before(created.Add(rdmaGrace)) {
+	switch {
+	case scope == membership.NodeScope || found.Err != nil || len(found.RDMA) > 0:
+	case s.scopes[scope].hadRDMA:
+		found.Err = errNoRDMANow
+	case now.Before(created.Add(rdmaGrace)):
 		found.Err = errNoRDMAYet
 	}
 	return found
@@ -83,6 +91,7 @@ func (s *scopeInterfaces) refresh(scope, netns string, now time.Time) membership
 	found := s.look(scope, netns)
 	if found.Err == nil || l.at.IsZero() || l.Err != nil {
 		l.Interfaces = found
+		l.hadRDMA = l.hadRDMA || len(found.RDMA) > 0
 	}
 	l.at = now
 	return l.Interfaces
@@ -166,7 +175,7 @@ func nodeDevices(devices []rdma.Device) []v1alpha1.NodeDevice {
 			ports = append(ports, v1alpha1.NodeDevice{
 				Name:       d.Name,
 				Port:       int32(p.Number),
-				LinkLayer:  v1alpha1.LinkLayer(p.LinkLayer),
+				LinkLayer:  shownLinkLayer(p.LinkLayer),
 				State:      string(p.State),
 				NodeGUID:   d.NodeGUID,
 				NUMANode:   numa,
@@ -181,4 +190,12 @@ func nodeDevices(devices []rdma.Device) []v1alpha1.NodeDevice {
 		return int(a.Port - b.Port)
 	})
 	return ports[:min(len(ports), maxNodeDevices)]
+}
+
+// shownLinkLayer: sysfs has "Unknown" too (EFA), which the object doesn't take.
+func shownLinkLayer(l rdma.LinkLayer) v1alpha1.LinkLayer {
+	if l == rdma.LinkLayerEthernet || l == rdma.LinkLayerInfiniBand {
+		return v1alpha1.LinkLayer(l)
+	}
+	return ""
 }

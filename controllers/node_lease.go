@@ -51,9 +51,9 @@ func (l *NodeLease) Start(ctx context.Context) error {
 	var lease *coordinationv1.Lease
 	failing := false
 	wait.JitterUntilWithContext(ctx, func(ctx context.Context) {
-		ctx, cancel := context.WithTimeout(ctx, interval)
+		bounded, cancel := context.WithTimeout(ctx, interval)
 		defer cancel()
-		renewed, err := l.renew(ctx, lease, duration)
+		renewed, err := l.renew(bounded, lease, duration)
 		lease = renewed
 		switch {
 		case err != nil && !failing && ctx.Err() == nil:

@@ -59,7 +59,7 @@ type NodePlanner struct {
 	accepted     acceptedGroups
 	annotations  map[string]string // by sandbox ID: the last that the API's pod had
 	planned      atomic.Bool
-	ending       atomic.Pointer[map[types.NamespacedName]bool]
+	ending       atomic.Pointer[map[string]bool] // by the sandbox's pod UID
 }
 
 // planning is the one request of the planner's queue.
@@ -85,9 +85,9 @@ func (p *NodePlanner) Planned() bool { return p.planned.Load() }
 
 // Ending says whether a pod is being deleted or has completed, as far as was
 // known at the last planning. It is for the runtime's hooks, hence never waits.
-func (p *NodePlanner) Ending(namespace, name, _ string) bool {
+func (p *NodePlanner) Ending(_, _, uid string) bool {
 	ending := p.ending.Load()
-	return ending != nil && (*ending)[types.NamespacedName{Namespace: namespace, Name: name}]
+	return ending != nil && (*ending)[uid]
 }
 
 // SetupWithManager adds the controller that plans.
@@ -120,10 +120,13 @@ func (p *NodePlanner) Reconcile(ctx context.Context, _ planning) (reconcile.Resu
 	if err := p.pods.List(ctx, &apiPods); err != nil {
 		return reconcile.Result{}, fmt.Errorf("listing pods: %w", err)
 	}
-	ending := map[types.NamespacedName]bool{}
+	ending := map[string]bool{}
 	for i := range apiPods.Items {
-		if podEnding(&apiPods.Items[i]) {
-			ending[podKey(&apiPods.Items[i])] = true
+		if pod := &apiPods.Items[i]; podEnding(pod) {
+			ending[string(pod.UID)] = true
+			if hash := pod.Annotations[corev1.MirrorPodAnnotationKey]; hash != "" {
+				ending[hash] = true
+			}
 		}
 	}
 	p.ending.Store(&ending)
@@ -165,11 +168,13 @@ func (p *NodePlanner) Reconcile(ctx context.Context, _ planning) (reconcile.Resu
 func (p *NodePlanner) matchPods(live []sandbox.Sandbox, apiPods []corev1.Pod) ([]membership.Pod, map[string]*corev1.Pod) {
 	byUID := make(map[string]*corev1.Pod, len(apiPods))
 	for i := range apiPods {
+		byUID[string(apiPods[i].UID)] = &apiPods[i]
+	}
+	for i := range apiPods {
 		pod := &apiPods[i]
-		byUID[string(pod.UID)] = pod
 		// A static pod's sandbox has kubelet's UID of it, which the mirror
 		// object carries as a hash.
-		if hash := pod.Annotations[corev1.MirrorPodAnnotationKey]; hash != "" {
+		if hash := pod.Annotations[corev1.MirrorPodAnnotationKey]; hash != "" && byUID[hash] == nil {
 			byUID[hash] = pod
 		}
 	}

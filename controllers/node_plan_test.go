@@ -200,6 +200,16 @@ func TestInterfacesAreListedWhenDue(t *testing.T) {
 	if next := s.settle(map[string]bool{"sandbox": false}, now); next != settledListing {
 		t.Errorf("next listing in %v", next)
 	}
+	node.DeleteInterface("/ns", "net1")
+	now = now.Add(settledListing)
+	if found := s.list("sandbox", "/ns", time.Time{}, now); !errors.Is(found.Err, errNoRDMANow) {
+		t.Errorf("a sandbox whose RDMA interface has gone: %q, %v: it mustn't take the node's", names(found), found.Err)
+	}
+	node.AddMACVLAN("/ns", "net1", "eth1", netip.MustParsePrefix("192.0.2.2/24"))
+	now = now.Add(settledListing)
+	if found := s.list("sandbox", "/ns", time.Time{}, now); names(found) != "net1" || found.Err != nil {
+		t.Errorf("once it is back: %q, %v", names(found), found.Err)
+	}
 	node.DeleteNetNS("/ns")
 	now = now.Add(settledListing)
 	if found := s.list("sandbox", "/ns", time.Time{}, now); names(found) != "net1" || found.Err != nil {
@@ -315,4 +325,27 @@ func TestEventsOnTransitions(t *testing.T) {
 	tell("not asked for any more", well)
 	tell("a member again", member("3"))
 	tell("the sandbox ends", podAnswer{ended: true, condition: answerEnded().condition})
+}
+
+// Any pod may carry kubelet's mirror annotation with another pod's UID.
+func TestMirrorAnnotationHidesNoPod(t *testing.T) {
+	p := NewNodePlanner(NodePlannerOptions{})
+	victim := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "victim", UID: "u1",
+		Annotations: map[string]string{v1alpha1.GroupsAnnotation: "new"}}}
+	other := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "z", Name: "other", UID: "u2",
+		Annotations: map[string]string{corev1.MirrorPodAnnotationKey: "u1"}}}
+	live := []sandbox.Sandbox{{ID: "s", PodUID: "u1", PodNamespace: "a", PodName: "victim",
+		Annotations: map[string]string{v1alpha1.GroupsAnnotation: "old"}}}
+	pods, objects := p.matchPods(live, []corev1.Pod{victim, other})
+	if len(objects) != 1 || len(pods) != 1 || pods[0].Requests[0].Name != "new" {
+		t.Errorf("the pod isn't answered, or its edits aren't followed: pods %+v, objects %v", pods, objects)
+	}
+}
+
+// A link layer that the CRD doesn't know must not cost the node's object.
+func TestUnknownLinkLayerIsLeftOut(t *testing.T) {
+	devices := nodeDevices([]rdma.Device{{Name: "efa_0", NUMANode: -1, Ports: []rdma.Port{{Number: 1, LinkLayer: "Unknown"}}}})
+	if len(devices) != 1 || devices[0].LinkLayer != "" {
+		t.Errorf("devices are %+v: want efa_0 without a link layer", devices)
+	}
 }

@@ -55,6 +55,7 @@ type NodeRecord struct {
 	devices  []v1alpha1.NodeDevice
 	ready    *metav1.Condition
 	revision int64 // of all the above; raised with each change
+	urgent   int64 // the last revision that isn't to be gathered
 	waiters  []recordWaiter
 	due      time.Time // of the next write; zero: none
 	loaded   bool      // what an earlier process left has been read
@@ -177,6 +178,8 @@ func (r *NodeRecord) changed(delay time.Duration) {
 	r.revision++
 	if delay > 0 {
 		delay = wait.Jitter(delay, 0.2)
+	} else {
+		r.urgent = r.revision
 	}
 	if due := time.Now().Add(delay); r.due.IsZero() || due.Before(r.due) {
 		r.due = due
@@ -346,6 +349,7 @@ func (r *NodeRecord) desired() (*v1alpha1.MulticastNode, int64, bool) {
 func (r *NodeRecord) written(revision int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	urgent := r.urgent > revision
 	rest := r.waiters[:0]
 	for _, w := range r.waiters {
 		if w.revision > revision {
@@ -356,7 +360,7 @@ func (r *NodeRecord) written(revision int64) {
 	}
 	r.waiters = rest
 	switch {
-	case len(rest) > 0:
+	case len(rest) > 0, urgent:
 		r.due = time.Now()
 	case r.revision > revision:
 		r.due = time.Now().Add(wait.Jitter(r.gather, 0.2))

@@ -177,10 +177,14 @@ func (r *NodeReporter) patch(ctx context.Context, pod *corev1.Pod, before *corev
 	if before != nil && before.Status == condition.Status && !before.LastTransitionTime.IsZero() {
 		transition = before.LastTransitionTime
 	}
+	annotation := &value
+	if value == "" {
+		annotation = nil // taken away
+	}
 	body, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{
 			"uid":         pod.UID,
-			"annotations": map[string]string{v1alpha1.GroupStatusAnnotation: value},
+			"annotations": map[string]*string{v1alpha1.GroupStatusAnnotation: annotation},
 		},
 		"status": map[string]any{
 			"conditions": []map[string]any{{

@@ -70,8 +70,11 @@ type Wanted struct {
 	NetNS string
 	// BindAddr is the interface's address that the id is bound to.
 	BindAddr netip.Addr
-	Device   string
-	Port     int
+	// Index is the interface's: one that was made anew under the same name has
+	// another, and none of the old one's memberships.
+	Index  int
+	Device string
+	Port   int
 	// Holders are the UIDs of the pods that it is for, sorted.
 	Holders []string
 }

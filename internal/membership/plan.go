@@ -313,7 +313,7 @@ func (p *podPlan) claim(group *Group, r Request, scope string, iface rdma.Interf
 	if have == nil {
 		have = &Wanted{
 			Key: key, GroupUID: group.UID, GroupNamespace: group.Namespace, GroupName: group.Name,
-			Generation: group.Generation, Mode: mode, BindAddr: bind, Device: iface.Device, Port: iface.Port,
+			Generation: group.Generation, Mode: mode, BindAddr: bind, Index: iface.Index, Device: iface.Device, Port: iface.Port,
 		}
 		if scope != NodeScope {
 			have.NetNS = p.pod.NetNS

@@ -14,6 +14,7 @@ type portKey struct {
 	scope, iface string
 	netns        string
 	addr         netip.Addr
+	index        int
 	space        rdma.PortSpace
 }
 
@@ -59,7 +60,7 @@ func (t *Table) openPort(key portKey) (*port, error) {
 			if t.channel == channel {
 				t.byID[p.id] = p
 			} else {
-				p.broken = errNoChannel
+				t.breakPort(p, errNoChannel)
 			}
 			t.mu.Unlock()
 		}

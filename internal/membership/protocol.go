@@ -109,6 +109,9 @@ func (e *entry) run(ctx context.Context) {
 		e.t.mu.Lock()
 		use, nudged, generation := len(e.users) > 0, e.nudged, e.generation
 		e.nudged = false
+		if !use {
+			e.begun, e.err = false, nil // whoever comes from here on has to begin anew
+		}
 		idle := use && e.begun
 		if !use && !e.owed {
 			delete(e.t.entries, e.uid)
@@ -185,10 +188,6 @@ func (e *entry) begin(ctx context.Context, generation int64) error {
 func (e *entry) end(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, protocolTimeout)
 	defer cancel()
-	e.t.mu.Lock()
-	e.begun, e.err = false, nil // whoever comes meanwhile has to begin anew
-	e.t.mu.Unlock()
-
 	err := e.t.opts.Protocol.End(ctx, e.uid)
 
 	e.t.mu.Lock()

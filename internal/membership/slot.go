@@ -21,8 +21,10 @@ type slot struct {
 	// Guarded by Table.mu.
 	wanted *Wanted // nil: leave
 	fresh  bool    // wanted has changed in substance: a backoff is over
-	status Status
-	events []rdma.Event
+	// keepsFull: it is a full member although the pods left only send.
+	keepsFull bool
+	status    Status
+	events    []rdma.Event
 
 	// The goroutine's own.
 	entry    *entry
@@ -45,29 +47,45 @@ func newSlot(t *Table, w Wanted) *slot {
 
 // same reports whether a membership that was joined for one serves the other.
 func (w *Wanted) same(o *Wanted) bool {
-	return w.GroupUID == o.GroupUID && w.Mode == o.Mode && w.NetNS == o.NetNS && w.BindAddr == o.BindAddr &&
+	return w.GroupUID == o.GroupUID && w.Mode == o.Mode && w.NetNS == o.NetNS && w.BindAddr == o.BindAddr && w.Index == o.Index &&
 		w.Device == o.Device && w.Port == o.Port
 }
 
 // want changes what is wanted; Table.mu is held.
 func (s *slot) want(w *Wanted) {
 	before := s.wanted
-	switch {
-	case w == nil:
-		if before == nil {
-			return
+	if w == nil {
+		if before != nil {
+			s.wanted = nil
+			s.setStatus(Leaving, "", nil)
+			s.poke()
 		}
-		s.wanted = nil
-		s.setStatus(Leaving, "", nil)
-	case before != nil && before.same(w) && before.Generation == w.Generation && slices.Equal(before.Holders, w.Holders):
 		return
-	default:
-		s.fresh = s.fresh || before == nil || !before.same(w) || before.Generation != w.Generation
-		s.wanted = w
-		s.status.Wanted = *w
-		s.t.touch()
 	}
+	if s.keepsFull = s.staysFull(before, w); s.keepsFull {
+		full := *w
+		full.Mode = rdma.FullMember
+		w = &full
+	}
+	if before != nil && before.same(w) && before.Generation == w.Generation && slices.Equal(before.Holders, w.Holders) {
+		return
+	}
+	s.fresh = s.fresh || before == nil || !before.same(w) || before.Generation != w.Generation
+	s.wanted = w
+	s.status.Wanted = *w
+	s.t.touch()
 	s.poke()
+}
+
+// staysFull: a port that is shared by full and send-only members stays a full
+// one until the last of them leaves, since going back would cost those that stay
+// a rejoin. What the group or a pod itself has changed is followed.
+func (s *slot) staysFull(before, w *Wanted) bool {
+	if before == nil || before.GroupUID != w.GroupUID || before.Generation != w.Generation ||
+		before.Mode != rdma.FullMember || w.Mode != rdma.SendOnlyFullMember {
+		return false
+	}
+	return s.keepsFull || slices.ContainsFunc(before.Holders, func(holder string) bool { return !slices.Contains(w.Holders, holder) })
 }
 
 func (s *slot) poke() {
@@ -149,12 +167,15 @@ func (s *slot) step() (wait time.Duration, over bool) {
 		return 0, false
 	}
 	s.join(want)
-	return max(time.Until(s.retryAt), 0), false
+	if s.retryAt.IsZero() {
+		return 0, false
+	}
+	return max(time.Until(s.retryAt), time.Nanosecond), false
 }
 
 // join asks for the membership; the outcome comes as an event.
 func (s *slot) join(want *Wanted) {
-	p, err := s.t.openPort(portKey{s.key.Scope, s.key.Interface, want.NetNS, want.BindAddr, s.key.PortSpace})
+	p, err := s.t.openPort(portKey{s.key.Scope, s.key.Interface, want.NetNS, want.BindAddr, want.Index, s.key.PortSpace})
 	if errors.Is(err, errNoChannel) {
 		if err := s.t.Available(); err != nil {
 			s.set(Waiting, err.Error(), err)

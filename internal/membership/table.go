@@ -217,6 +217,7 @@ func (t *Table) Apply(wanted []Wanted) {
 	for scope := range t.ended {
 		if !scopes[scope] {
 			delete(t.ended, scope) // whoever makes the lists has seen its end
+			delete(t.epochs, scope)
 		}
 	}
 	for key, s := range t.slots {
