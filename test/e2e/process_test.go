@@ -131,6 +131,9 @@ func (c *cluster) within(t *testing.T, bound time.Duration, what string, check f
 		looked := time.Now()
 		err := check()
 		if err == nil {
+			if waited := time.Since(start); waited > 3*time.Second {
+				t.Logf("waited %.0f s for %s", waited.Seconds(), what)
+			}
 			return
 		}
 		if dead := c.ended(); dead != nil {

@@ -32,7 +32,7 @@ done
 status=0
 VM_OUT=$out/machine VM_MEMORY=${VM_MEMORY:-6G} VM_TIMEOUT=${VM_TIMEOUT:-2400} \
 	hack/vm/run "$E2E_PROGRAMS/e2e.test" -test.v=test2json -test.timeout=38m "$@" |
-	tee >(tr -d '\026' >&2) | go tool test2json -t -p e2e >"$out/results.json" || status=$?
+	tee >(sed -u 's,\x16,,g' >&2) | go tool test2json -t -p e2e >"$out/results.json" || status=$?
 [ $# -eq 0 ] || exit $status # some scenarios alone
 go run ./hack/report -list test/e2e/scenarios.txt "$out/results.json"
 exit $status
