@@ -175,6 +175,7 @@ func (s *slot) step() (wait time.Duration, over bool) {
 
 // join asks for the membership; the outcome comes as an event.
 func (s *slot) join(want *Wanted) {
+	s.retryAt = time.Time{} // that time has come; fail sets the next
 	p, err := s.t.openPort(portKey{s.key.Scope, s.key.Interface, want.NetNS, want.BindAddr, want.Index, s.key.PortSpace})
 	if errors.Is(err, errNoChannel) {
 		if err := s.t.Available(); err != nil {
@@ -200,7 +201,6 @@ func (s *slot) join(want *Wanted) {
 		return
 	}
 	s.port, s.member, s.joined, s.joinedAt = p, m, *want, time.Time{}
-	s.retryAt = time.Time{}
 	s.poke() // for what the port may have gone through meanwhile
 }
 

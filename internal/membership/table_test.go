@@ -362,6 +362,8 @@ func TestChannelBreaks(t *testing.T) {
 		}
 		e.wantIDs(2)
 		e.wantCalls()
+	}, func(o *TableOptions, _ *rdmatest.Node) {
+		o.FirstRetry = 100 * time.Millisecond // due while there is no channel: it waits for one, idle
 	})
 }
 
