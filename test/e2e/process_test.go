@@ -143,7 +143,7 @@ func (c *cluster) within(t *testing.T, bound time.Duration, what string, check f
 			t.Fatalf("waited %s for %s: %v", bound, what, err)
 		}
 		// A look that is dear isn't taken more often than the machine can bear.
-		time.Sleep(max(100*time.Millisecond, time.Since(looked)))
+		time.Sleep(max(200*time.Millisecond, 2*time.Since(looked)))
 	}
 }
 

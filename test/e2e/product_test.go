@@ -44,6 +44,8 @@ func (c *cluster) startAgent(t *testing.T, nri string) {
 		"--namespace="+productNamespace,
 		"--cri-endpoint=unix://"+containerdSocket,
 		"--nri-socket="+nri,
+		// The default of 10 s spares a large cluster's API server.
+		"--gather-interval=1s",
 		"--health-address=127.0.0.1:8082", "--metrics-address=0")
 }
 
