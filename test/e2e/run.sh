@@ -4,6 +4,9 @@
 # left in the folder OUT.
 #
 #   test/e2e/run.sh OUT [-test.run=TestCluster/NAME]
+#
+# E2E_TAGS are build tags of the project's programs: with fault_noleave, say,
+# scenarios must fail.
 set -euo pipefail
 [ $# -gt 0 ] || { echo "usage: run.sh OUT [TEST FLAGS...]" >&2; exit 2; }
 root=$(cd "$(dirname "$0")/../.." && pwd)
@@ -19,7 +22,7 @@ E2E_CONTAINERD=$(hack/containerd/build.sh)
 E2E_PROGRAMS=$out/programs
 export E2E_ROOT E2E_KUBERNETES E2E_CONTAINERD E2E_PROGRAMS
 mkdir -p "$E2E_PROGRAMS"
-CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o "$E2E_PROGRAMS/" ./cmd/... ./test/e2e/pod
+CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -tags "${E2E_TAGS:-}" -o "$E2E_PROGRAMS/" ./cmd/... ./test/e2e/pod
 CGO_ENABLED=0 go test -c -tags realkernel -o "$E2E_PROGRAMS/e2e.test" ./test/e2e
 gcc -O2 -Wall -Wextra -o "$E2E_PROGRAMS/receiver" test/receiver/receiver.c -libverbs
 for program in mckey bridge rdma runc; do
