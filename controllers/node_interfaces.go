@@ -129,7 +129,7 @@ func (s *scopeInterfaces) devices(now time.Time) ([]rdma.Device, error) {
 	if now.Before(s.foundAt.Add(interval)) {
 		return s.found, nil
 	}
-	found, err := s.host.Devices()
+	found, err := s.host.Devices(nil)
 	if err != nil {
 		return s.found, fmt.Errorf("listing RDMA devices: %w", err)
 	}

@@ -75,6 +75,13 @@ type Params struct {
 	// GID stays: look it up again by value before use.
 	GIDIndex int
 	GID      netip.Addr
+	// GIDType is the source GID's; "" on InfiniBand, or where it isn't known.
+	GIDType GIDType
+	// PKey is the P_Key of the id's interface, and PKeyIndex its index in the
+	// port's table, which a queue pair needs; -1 where it couldn't be looked up.
+	// On RoCE, 0xFFFF and 0.
+	PKey      uint16
+	PKeyIndex int
 	// The rest of the address vector. IsGlobal: packets carry a GRH.
 	FlowLabel    uint32
 	HopLimit     uint8

@@ -23,6 +23,13 @@ const (
 	PortSpaceUDP   PortSpace = sys.PortSpaceUDP
 )
 
+// groupKey names a group on an id as librdmacm does, by the whole sockaddr: one
+// MGID can be joined both as an IPv6 address and verbatim.
+type groupKey struct {
+	addr netip.Addr
+	mgid bool // verbatim, AF_IB
+}
+
 // ID is an rdma_cm id of queue pair type UD: bound to an address, it holds
 // memberships on the port behind that address.
 //
@@ -40,7 +47,7 @@ type ID struct {
 	addr   netip.Addr
 	link   string
 	device string
-	joined map[netip.Addr]*Membership
+	joined map[groupKey]*Membership
 }
 
 // NewID creates an id in a network namespace (nil: the calling process's). The
@@ -49,7 +56,7 @@ type ID struct {
 // EPERM: entering another namespace takes CAP_SYS_ADMIN. EINVAL: no such port
 // space. EACCES: the process has changed its credentials since OpenChannel.
 func (c *Channel) NewID(ns *NetNS, ps PortSpace) (*ID, error) {
-	id := &ID{channel: c, ns: ns, joined: map[netip.Addr]*Membership{}}
+	id := &ID{channel: c, ns: ns, joined: map[groupKey]*Membership{}}
 	if !c.registerID(id) {
 		return nil, &OpError{Op: "create id", Err: net.ErrClosed}
 	}
@@ -202,24 +209,41 @@ type JoinOptions struct {
 // IPv6 group on RoCE v2. ENOSYS: iWARP. ENODEV: the interface is gone.
 // ENXIO (EIO on older kernels): the device is gone.
 func (id *ID) Join(group netip.Addr, opts JoinOptions) (*Membership, error) {
+	return id.join(groupKey{group, false}, opts)
+}
+
+// JoinMGID is Join for a verbatim MGID (AF_IB), on InfiniBand only: what it
+// names isn't derived from an IP address, the port space, or the interface's
+// P_Key and scope. The id is bound by an address of an IPoIB interface as for
+// Join, and its P_Key is that interface's. A group that was joined so is left
+// by LeaveMGID.
+//
+// The errnos are Join's; ENOTSUPP: RoCE has no MGIDs but those of IPv4
+// addresses. EINVAL: not a multicast GID.
+func (id *ID) JoinMGID(mgid netip.Addr, opts JoinOptions) (*Membership, error) {
+	return id.join(groupKey{mgid, true}, opts)
+}
+
+func (id *ID) join(key groupKey, opts JoinOptions) (*Membership, error) {
+	group := key.addr
 	id.mu.Lock()
 	defer id.mu.Unlock()
 	if id.closed {
 		return nil, id.error("join", group, net.ErrClosed)
 	}
 	switch {
-	case !group.IsMulticast() || group.Is4In6() || group.Zone() != "":
+	case !group.IsMulticast() || group.Is4In6() || group.Zone() != "" || key.mgid && !group.Is6():
 		return nil, id.error("join", group, &refusal{"not a multicast address in canonical form", syscall.EINVAL})
 	case opts.Mode != FullMember && opts.Mode != SendOnlyFullMember:
 		return nil, id.error("join", group, &refusal{"unknown " + opts.Mode.String(), syscall.EINVAL})
-	case id.joined[group] != nil:
+	case id.joined[key] != nil:
 		return nil, id.error("join", group, &refusal{"joined on this id already", syscall.EADDRINUSE})
 	}
-	m := &Membership{id: id, group: group, mode: opts.Mode, qp: opts.QP}
+	m := &Membership{id: id, group: key, mode: opts.Mode, qp: opts.QP}
 	if err := m.join(opts.Timeout); err != nil {
 		return nil, err
 	}
-	id.joined[group] = m
+	id.joined[key] = m
 	return m, nil
 }
 
@@ -241,13 +265,19 @@ func (id *ID) Join(group netip.Addr, opts JoinOptions) (*Membership, error) {
 // kernels): the device is gone, and the membership with it. Where any other
 // errno comes from the kernel the group may still be joined there, and Leave
 // can be called again.
-func (id *ID) Leave(group netip.Addr) error {
+func (id *ID) Leave(group netip.Addr) error { return id.leave(groupKey{group, false}) }
+
+// LeaveMGID is Leave for what JoinMGID joined.
+func (id *ID) LeaveMGID(mgid netip.Addr) error { return id.leave(groupKey{mgid, true}) }
+
+func (id *ID) leave(key groupKey) error {
+	group := key.addr
 	id.mu.Lock()
 	defer id.mu.Unlock()
 	if id.closed {
 		return id.error("leave", group, net.ErrClosed)
 	}
-	m := id.joined[group]
+	m := id.joined[key]
 	if m == nil {
 		return id.error("leave", group, &refusal{"not joined on this id", syscall.EADDRNOTAVAIL})
 	}
@@ -255,7 +285,7 @@ func (id *ID) Leave(group netip.Addr) error {
 	id.channel.forget(m.cookie)
 	kerr := m.leaveKernel()
 	if m.kernelLeft {
-		delete(id.joined, group)
+		delete(id.joined, key)
 	}
 	return errors.Join(err, kerr)
 }

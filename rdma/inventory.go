@@ -29,6 +29,18 @@ const (
 	PortActiveDefer PortState = "ActiveDefer"
 )
 
+// GIDType is how packets from a GID look on the wire, on RoCE.
+type GIDType string
+
+// The GID types, as the kernel spells them.
+const (
+	// RoCEv1 is Ethernet with a GRH. rdma_cm's multicast is broken on it: the
+	// kernel's leave takes back an IGMP membership that its join never made.
+	RoCEv1 GIDType = "IB/RoCE v1"
+	// RoCEv2 is UDP over IP.
+	RoCEv2 GIDType = "RoCE v2"
+)
+
 // Device is an RDMA device: hardware or software, on PCI or not.
 type Device struct {
 	// Name is the device's name: mlx5_0, rxe0.
@@ -47,24 +59,30 @@ type Port struct {
 	Number    int
 	LinkLayer LinkLayer
 	State     PortState
-	// Interfaces are the network interfaces that the port serves in the calling
-	// process's network namespace, sorted.
+	// Interfaces are the network interfaces that the port serves in the
+	// namespace that was asked about, sorted.
 	Interfaces []string
 }
 
-// Devices lists the RDMA devices that the calling process's network namespace
-// sees, by name. None, without an error, where the kernel has no RDMA.
-func (h *Host) Devices() ([]Device, error) {
-	devices, err := h.kernel.Devices()
-	if err != nil {
-		return nil, &OpError{Op: "list RDMA devices", Err: err}
-	}
-	if len(devices) == 0 {
-		return nil, nil
-	}
-	links, err := h.kernel.Links(nil)
-	if err != nil {
-		return nil, &OpError{Op: "list network interfaces", Err: err}
+// Devices lists the RDMA devices that a network namespace (nil: the calling
+// process's) sees, by name. None, without an error, where the kernel has no RDMA.
+func (h *Host) Devices(ns *NetNS) ([]Device, error) {
+	var devices []sys.Device
+	var links []sys.Link
+	err := ns.use(func(ns sys.NetNS) (err error) {
+		if devices, err = h.kernel.Devices(ns); err != nil {
+			return &OpError{Op: "list RDMA devices", Err: err}
+		}
+		if len(devices) == 0 {
+			return nil
+		}
+		if links, err = h.kernel.Links(ns); err != nil {
+			return &OpError{Op: "list network interfaces", Err: err}
+		}
+		return nil
+	})
+	if err != nil || len(devices) == 0 {
+		return nil, err
 	}
 	out := make([]Device, 0, len(devices))
 	for _, d := range devices {

@@ -24,7 +24,7 @@ type QueuePair interface {
 // Membership is one group joined, or being joined, on one id.
 type Membership struct {
 	id     *ID
-	group  netip.Addr
+	group  groupKey
 	mode   JoinMode
 	qp     QueuePair
 	cookie uint64
@@ -52,8 +52,11 @@ const (
 	stateLeft
 )
 
-// Group is the group's address.
-func (m *Membership) Group() netip.Addr { return m.group }
+// Group is the group's address, or its MGID where JoinMGID was called.
+func (m *Membership) Group() netip.Addr { return m.group.addr }
+
+// Verbatim reports whether Group is a verbatim MGID, joined by JoinMGID.
+func (m *Membership) Verbatim() bool { return m.group.mgid }
 
 // ID is the id that holds the membership.
 func (m *Membership) ID() *ID { return m.id }
@@ -68,13 +71,17 @@ func (m *Membership) join(timeout time.Duration) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if !c.registerMembership(m) {
-		return m.id.error("join", m.group, net.ErrClosed)
+		return m.id.error("join", m.group.addr, net.ErrClosed)
 	}
-	handle, err := c.cm.Join(m.id.id, m.cookie, m.group, uint16(m.mode))
+	join := c.cm.Join
+	if m.group.mgid {
+		join = c.cm.JoinMGID
+	}
+	handle, err := join(m.id.id, m.cookie, m.group.addr, uint16(m.mode))
 	if err != nil {
 		c.forget(m.cookie)
 		m.state = stateLeft
-		return m.id.error("join", m.group, err)
+		return m.id.error("join", m.group.addr, err)
 	}
 	m.handle = handle
 	if timeout <= 0 {
@@ -124,7 +131,7 @@ func (m *Membership) params(ud sys.UDParam) Params {
 	// A GID that can't be read, because its interface went this moment, isn't
 	// the membership's failure.
 	if gid, err := m.id.channel.host.kernel.GID(p.Device, p.Port, p.GIDIndex); err == nil {
-		p.GID = gid
+		p.GID = gid.GID
 	}
 	return p
 }
@@ -147,7 +154,7 @@ func (m *Membership) failed(err error) (Event, bool) {
 }
 
 func (m *Membership) errorEvent(op string, err error) Event {
-	return Event{Type: MulticastError, ID: m.id, Membership: m, Err: m.id.error(op, m.group, err)}
+	return Event{Type: MulticastError, ID: m.id, Membership: m, Err: m.id.error(op, m.group.addr, err)}
 }
 
 // expire cancels a join that has no answer at its deadline.
@@ -180,7 +187,7 @@ func (m *Membership) leave() error {
 		return nil
 	}
 	if err := m.qp.DetachMulticast(m.mgid, m.mlid); err != nil {
-		return m.id.error("detach", m.group, err)
+		return m.id.error("detach", m.group.addr, err)
 	}
 	return nil
 }
@@ -195,7 +202,7 @@ func (m *Membership) leaveKernel() error {
 	_, err := m.id.channel.cm.Leave(m.handle)
 	m.kernelLeft = err == nil || errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ENXIO)
 	if err != nil {
-		return m.id.error("leave", m.group, err)
+		return m.id.error("leave", m.group.addr, err)
 	}
 	return nil
 }

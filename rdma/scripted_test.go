@@ -38,11 +38,15 @@ func (s *scripted) DeviceNames(sys.NetNS) (map[uint32]string, error) {
 	return map[uint32]string{0: "mlx5_0"}, nil
 }
 
-func (s *scripted) GID(string, int, int) (netip.Addr, error) { return netip.Addr{}, syscall.EINVAL }
+func (s *scripted) GID(string, int, int) (sys.GID, error) { return sys.GID{}, syscall.EINVAL }
 
 func (s *scripted) CreateID(_ sys.NetNS, uid uint64, _ uint16) (uint32, error) { return s.note(uid) }
 
 func (s *scripted) Join(_ uint32, uid uint64, _ netip.Addr, _ uint16) (uint32, error) {
+	return s.note(uid)
+}
+
+func (s *scripted) JoinMGID(_ uint32, uid uint64, _ netip.Addr, _ uint16) (uint32, error) {
 	return s.note(uid)
 }
 

@@ -63,14 +63,15 @@ const (
 //
 // The rule of immutability stands on the spec and not on its fields, so that
 // adding or removing an optional one is caught too.
-// +kubebuilder:validation:XValidation:rule="self.address == oldSelf.address && has(self.portSpace) == has(oldSelf.portSpace) && (!has(self.portSpace) || self.portSpace == oldSelf.portSpace)",message="address and portSpace can't be changed: delete the group and apply it anew, or apply another group under another name"
+// +kubebuilder:validation:XValidation:rule="has(self.address) == has(oldSelf.address) && (!has(self.address) || self.address == oldSelf.address) && has(self.mgid) == has(oldSelf.mgid) && (!has(self.mgid) || self.mgid == oldSelf.mgid) && has(self.portSpace) == has(oldSelf.portSpace) && (!has(self.portSpace) || self.portSpace == oldSelf.portSpace)",message="address, mgid and portSpace can't be changed: delete the group and apply it anew, or apply another group under another name"
+// +kubebuilder:validation:XValidation:rule="has(self.address) != has(self.mgid)",message="exactly one of address and mgid must be set: address for an IP multicast address such as 239.1.1.7, mgid for a verbatim MGID on InfiniBand such as ff15:a01b:fe80::7"
 type MulticastGroupSpec struct {
 	// address is the IPv4 or IPv6 multicast address of the group in its
 	// canonical form, such as 239.1.1.7 or ff15::7. Allowed are 224.0.1.0 to
 	// 239.255.255.255, and ff00::/8 without the reserved, interface-local and
 	// link-local prefixes ff00::/16, ff01::/16, ff02::/16 and ff11::/16. It can't
-	// be changed.
-	// +required
+	// be changed. Exactly one of address and mgid is set.
+	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:XValidation:rule="isIP(self) && ip.isCanonical(self)",message="must be an IPv4 or IPv6 multicast address in its canonical form, such as 239.1.1.7 or ff15::7"
@@ -78,6 +79,16 @@ type MulticastGroupSpec struct {
 	// +kubebuilder:validation:XValidation:rule="!isIP(self) || ip(self).family() != 4 || !cidr('224.0.0.0/24').containsIP(ip(self))",message="must not be link-local (224.0.0.0/24 isn't forwarded): allowed are 224.0.1.0 to 239.255.255.255, such as 239.1.1.7"
 	// +kubebuilder:validation:XValidation:rule="!isIP(self) || ip(self).family() != 6 || !(cidr('ff00::/16').containsIP(ip(self)) || cidr('ff01::/16').containsIP(ip(self)) || cidr('ff02::/16').containsIP(ip(self)) || cidr('ff11::/16').containsIP(ip(self)))",message="must not be reserved, interface-local or link-local: of ff00::/8, ff00::/16, ff01::/16, ff02::/16 and ff11::/16 aren't allowed; ff15::7, say, is"
 	Address string `json:"address,omitempty"`
+
+	// mgid is a verbatim MGID in its canonical form, such as ff15:a01b:fe80::7,
+	// for a group that something else on an InfiniBand fabric has defined. It is
+	// joined on InfiniBand interfaces alone. It can't be changed. Exactly one of
+	// address and mgid is set.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:XValidation:rule="isIP(self) && ip(self).family() == 6 && ip.isCanonical(self) && cidr('ff00::/8').containsIP(ip(self))",message="must be a multicast GID (ff00::/8) in its canonical form, such as ff15:a01b:fe80::7"
+	MGID string `json:"mgid,omitempty"`
 
 	// portSpace is the rdma_cm port space that the group is joined in. IPoIB
 	// makes it one with the group of that address that sockets over IPoIB use;
@@ -93,6 +104,15 @@ type MulticastGroupSpec struct {
 	// +default="FullMember"
 	Mode Mode `json:"mode,omitempty"`
 
+	// trafficClass is the DSCP and ECN bits that applications put into their
+	// address handles when they send to the group on RoCE, 0 to 255; it is told
+	// them with the group's state. On InfiniBand the broadcast group's is in
+	// force. 0 where it isn't set.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=255
+	TrafficClass *int32 `json:"trafficClass,omitempty"`
+
 	// interfaceSelector says which of a pod's RDMA interfaces take part.
 	// Empty: all of them.
 	// +optional
@@ -107,6 +127,20 @@ type MulticastGroupSpec struct {
 	// +kubebuilder:validation:items:MaxLength=63
 	// +kubebuilder:validation:items:XValidation:rule="self == '*' || self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",message="must be the name of a namespace, or * for all"
 	AllowedNamespaces []string `json:"allowedNamespaces,omitempty"`
+
+	// nodes makes nodes members through their own interfaces whether or not a
+	// pod asks, so that the fabric already delivers when one does. Absent: none.
+	// +optional
+	Nodes *NodeMembers `json:"nodes,omitempty"`
+}
+
+// NodeMembers selects the nodes whose own interfaces are members.
+type NodeMembers struct {
+	// nodeSelector is a set of labels that a node must have. Empty: every node
+	// with an RDMA interface that the interfaceSelector selects.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=32
+	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
 }
 
 // InterfaceSelector selects RDMA interfaces: AND across its fields, OR within

@@ -31,7 +31,7 @@ func devices(args []string, host *rdma.Host, stdout, stderr io.Writer) error {
 	if flags.NArg() > 0 {
 		return fmt.Errorf("%w: devices takes no argument, got %q", errUsage, flags.Arg(0))
 	}
-	all, err := host.Devices()
+	all, err := host.Devices(nil)
 	if err != nil {
 		return err
 	}

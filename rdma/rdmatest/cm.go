@@ -200,6 +200,15 @@ func (f *file) Join(number uint32, uid uint64, group netip.Addr, flags uint16) (
 	return m.handle, nil
 }
 
+func (f *file) JoinMGID(number uint32, _ uint64, _ netip.Addr, _ uint16) (uint32, error) {
+	f.n.fabric.mu.Lock()
+	defer f.n.fabric.mu.Unlock()
+	if _, err := f.findLive(number); err != nil {
+		return 0, err
+	}
+	return 0, rdma.ENOTSUPP
+}
+
 func (f *file) Leave(handle uint32) (uint32, error) {
 	f.n.fabric.mu.Lock()
 	defer f.n.fabric.mu.Unlock()

@@ -100,7 +100,7 @@ func (k kernel) DeviceNames(ns sys.NetNS) (map[uint32]string, error) {
 	return names, nil
 }
 
-func (k kernel) Devices() ([]sys.Device, error) {
+func (k kernel) Devices(sys.NetNS) ([]sys.Device, error) {
 	k.n.fabric.mu.Lock()
 	defer k.n.fabric.mu.Unlock()
 	var out []sys.Device
@@ -138,15 +138,23 @@ func (k kernel) LinkLayer(device string, port int) (string, error) {
 	return linkLayer, nil
 }
 
-func (k kernel) GID(device string, port, index int) (netip.Addr, error) {
+func (k kernel) GID(device string, port, index int) (sys.GID, error) {
 	k.n.fabric.mu.Lock()
 	defer k.n.fabric.mu.Unlock()
 	d := k.n.findNIC(device)
 	if d == nil || port != portNumber || index < 0 || index >= len(d.gids) {
-		return netip.Addr{}, syscall.ENOENT
+		return sys.GID{}, syscall.ENOENT
 	}
 	if d.gids[index].link == nil {
-		return netip.IPv6Unspecified(), nil
+		return sys.GID{Index: index, GID: netip.IPv6Unspecified()}, nil
 	}
-	return d.gids[index].gid, nil
+	return sys.GID{Index: index, GID: d.gids[index].gid, Type: "RoCE v2", Interface: d.gids[index].link.name}, nil
 }
+
+func (k kernel) PKeys(string, int) ([]uint16, error) { return nil, syscall.ENOSYS }
+
+func (k kernel) IGMP(sys.NetNS, string) (map[netip.Addr]int, error) { return nil, syscall.ENOSYS }
+
+func (k kernel) WatchLinks(sys.NetNS) (sys.Watch, error) { return nil, syscall.ENOSYS }
+
+func (k kernel) WatchDevices() (sys.Watch, error) { return nil, syscall.ENOSYS }

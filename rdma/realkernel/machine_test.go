@@ -72,7 +72,7 @@ func eventuallyGID(t *testing.T, m conformance.Machine, addr netip.Addr, want bo
 	conformance.Eventually(t, fmt.Sprintf("a GID of %v: %v", addr, want), func() bool {
 		for _, device := range []string{"rxe0", "rxe1"} {
 			for index := range 32 { // of 1,024, and the first free one is taken
-				if got, err := m.Kernel().GID(device, 1, index); err == nil && got == gid {
+				if got, err := m.Kernel().GID(device, 1, index); err == nil && got.GID == gid {
 					return want
 				}
 			}

@@ -17,7 +17,7 @@ func inventory() []Scenario {
 			path := m.AddNetNS(t)
 			m.AddMACVLAN(t, path, link1, link0, netip.MustParsePrefix("10.0.0.71/24"))
 			m.AddMACVLAN(t, "", "child0", link0, netip.MustParsePrefix("10.0.0.72/24"))
-			devices, err := m.Host().Devices()
+			devices, err := m.Host().Devices(nil)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -39,7 +39,7 @@ func removal() []Scenario {
 			if _, err := m.Host().Interfaces(nil); !errors.Is(err, rdma.ErrUnavailable) {
 				t.Errorf("interfaces: got error %v, want ErrUnavailable", err)
 			}
-			if devices, err := m.Host().Devices(); err != nil || len(devices) != 2 {
+			if devices, err := m.Host().Devices(nil); err != nil || len(devices) != 2 {
 				t.Errorf("devices: got %+v, error %v, want both all the same", devices, err)
 			}
 			m.LoadUCM(t)

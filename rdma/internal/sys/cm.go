@@ -125,11 +125,23 @@ func (c *cm) Join(id uint32, uid uint64, group netip.Addr, flags uint16) (uint32
 	if err != nil {
 		return 0, err
 	}
+	return c.join(id, uid, sa, size, flags)
+}
+
+func (c *cm) JoinMGID(id uint32, uid uint64, mgid netip.Addr, flags uint16) (uint32, error) {
+	sa, size, err := encodeSockaddrIB(mgid)
+	if err != nil {
+		return 0, err
+	}
+	return c.join(id, uid, sa, size, flags)
+}
+
+func (c *cm) join(id uint32, uid uint64, sa sockaddrStorage, size, flags uint16) (uint32, error) {
 	var p runtime.Pinner
 	defer p.Unpin()
 	answer := new(idAnswer)
 	payload := joinMulticast{Response: pin(&p, answer), UID: uid, ID: id, AddrSize: size, Flags: flags, Addr: sa}
-	err = do(c, cmdJoin, payload, unsafe.Sizeof(*answer))
+	err := do(c, cmdJoin, payload, unsafe.Sizeof(*answer))
 	return answer.ID, err
 }
 

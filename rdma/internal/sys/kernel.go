@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"syscall"
 )
 
 // kernel is the running kernel.
@@ -36,8 +37,8 @@ func (kernel) Links(ns NetNS) ([]Link, error) { return links(ns) }
 
 func (kernel) DeviceNames(ns NetNS) (map[uint32]string, error) { return deviceNames(ns) }
 
-func (k kernel) Devices() ([]Device, error) {
-	names, err := deviceNames(nil)
+func (k kernel) Devices(ns NetNS) ([]Device, error) {
+	names, err := deviceNames(ns)
 	if err != nil {
 		return nil, err
 	}
@@ -60,6 +61,15 @@ func (k kernel) LinkLayer(device string, port int) (string, error) {
 	return k.sysfs.linkLayer(device, port)
 }
 
-func (k kernel) GID(device string, port, index int) (netip.Addr, error) {
-	return k.sysfs.gid(device, port, index)
+func (k kernel) GID(device string, port, index int) (GID, error) {
+	gid, err := k.sysfs.gid(device, port, index)
+	return GID{Index: index, GID: gid}, err
 }
+
+func (kernel) PKeys(string, int) ([]uint16, error) { return nil, syscall.ENOSYS }
+
+func (kernel) IGMP(NetNS, string) (map[netip.Addr]int, error) { return nil, syscall.ENOSYS }
+
+func (kernel) WatchLinks(NetNS) (Watch, error) { return nil, syscall.ENOSYS }
+
+func (kernel) WatchDevices() (Watch, error) { return nil, syscall.ENOSYS }

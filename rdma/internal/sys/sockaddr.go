@@ -9,6 +9,9 @@ import (
 const (
 	sizeofSockaddrIn  = 16
 	sizeofSockaddrIn6 = 28
+	sizeofSockaddrIB  = 48
+
+	afIB = 27
 )
 
 // encodeSockaddr lays an address out as a sockaddr_in or sockaddr_in6 without
@@ -28,6 +31,19 @@ func encodeSockaddr(addr netip.Addr) (sockaddrStorage, uint16, error) {
 		return s, sizeofSockaddrIn6, nil
 	}
 	return s, 0, syscall.EINVAL
+}
+
+// encodeSockaddrIB lays an MGID out as a sockaddr_ib of which the kernel's join
+// looks at the address alone.
+func encodeSockaddrIB(mgid netip.Addr) (sockaddrStorage, uint16, error) {
+	var s sockaddrStorage
+	if !mgid.Is6() || mgid.Zone() != "" {
+		return s, 0, syscall.EINVAL
+	}
+	binary.NativeEndian.PutUint16(s[:], afIB)
+	a := mgid.As16()
+	copy(s[8:], a[:])
+	return s, sizeofSockaddrIB, nil
 }
 
 // decodeSockaddr is the address in a sockaddr that the kernel filled in; the

@@ -22,13 +22,33 @@ type Kernel interface {
 	Links(ns NetNS) ([]Link, error)
 	// DeviceNames lists the RDMA devices visible in a namespace by ibdev index.
 	DeviceNames(ns NetNS) (map[uint32]string, error)
-	// Devices lists the RDMA devices of the calling process's namespace with
-	// their ports and GIDs, by name.
-	Devices() ([]Device, error)
+	// Devices lists the RDMA devices visible in a namespace with their ports and
+	// GIDs, by name.
+	Devices(ns NetNS) ([]Device, error)
 	// LinkLayer is a port's link layer: "Ethernet" or "InfiniBand".
 	LinkLayer(device string, port int) (string, error)
 	// GID is an entry of a port's GID table.
-	GID(device string, port, index int) (netip.Addr, error)
+	GID(device string, port, index int) (GID, error)
+	// PKeys is a port's P_Key table; none on RoCE drivers that have no table.
+	PKeys(device string, port int) ([]uint16, error)
+	// IGMP counts the users of each IPv4 group on an interface of a namespace,
+	// as /proc/net/igmp tells.
+	IGMP(ns NetNS, link string) (map[netip.Addr]int, error)
+	// WatchLinks tells of changes to the links and addresses of a namespace,
+	// which it keeps alive until it is closed.
+	WatchLinks(ns NetNS) (Watch, error)
+	// WatchDevices tells of changes to RDMA devices, their ports and GIDs.
+	WatchDevices() (Watch, error)
+}
+
+// Watch tells that something may have changed since it was last received from.
+type Watch interface {
+	// Changed has a capacity of one: what comes before it is received from is
+	// told once. It is closed when the watch has ended.
+	Changed() <-chan struct{}
+	// Err is why the watch ended by itself; nil before, and after Close.
+	Err() error
+	Close() error
 }
 
 // NetNS is an open network namespace. A nil NetNS means the calling process's.
@@ -48,6 +68,8 @@ type CM interface {
 	QueryAddr(id uint32) (BoundAddr, error)
 	// Join answers with the handle of the new membership, whose events carry uid.
 	Join(id uint32, uid uint64, group netip.Addr, flags uint16) (handle uint32, err error)
+	// JoinMGID does so for a verbatim MGID (AF_IB).
+	JoinMGID(id uint32, uid uint64, mgid netip.Addr, flags uint16) (handle uint32, err error)
 	// Leave answers with the number of events reported for the membership.
 	Leave(handle uint32) (events uint32, err error)
 	// Destroy answers with the number of events reported for the id.
@@ -107,6 +129,7 @@ type Device struct {
 	Name     string
 	NodeGUID string // "0011:2233:4455:6677", as sysfs prints it
 	NUMANode int    // -1: unknown
+	UVerbs   string // "uverbs0"; "": user space has no verbs on it
 	Ports    []Port
 }
 
@@ -122,5 +145,6 @@ type Port struct {
 type GID struct {
 	Index     int
 	GID       netip.Addr
+	Type      string // "RoCE v2", "IB/RoCE v1", as sysfs prints it; "" unknown
 	Interface string // "" on InfiniBand
 }
