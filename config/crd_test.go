@@ -47,7 +47,7 @@ func TestGroupRefused(t *testing.T) {
 		field string
 		want  string
 	}{
-		"no address":                 {v1alpha1.MulticastGroupSpec{Mode: v1alpha1.FullMember}, "spec.address", "Required value"},
+		"neither address nor mgid":   {v1alpha1.MulticastGroupSpec{Mode: v1alpha1.FullMember}, "spec", "exactly one of address and mgid must be set"},
 		"unicast":                    {address("10.0.0.1"), "spec.address", multicast},
 		"unicast just below":         {address("223.255.255.255"), "spec.address", multicast},
 		"class E":                    {address("240.0.0.1"), "spec.address", multicast},
@@ -149,7 +149,7 @@ func TestGroupDefaults(t *testing.T) {
 }
 
 func TestGroupImmutable(t *testing.T) {
-	const want = "address and portSpace can't be changed: delete the group and apply it anew"
+	const want = "address, mgid and portSpace can't be changed: delete the group and apply it anew"
 	for name, tc := range map[string]struct {
 		change  func(*v1alpha1.MulticastGroupSpec)
 		refused bool
@@ -192,7 +192,7 @@ func TestKubectlApplyRefused(t *testing.T) {
 		"unicast":       {manifest("10.0.0.1"), "spec.address: Invalid value: \"10.0.0.1\": must be a multicast address: allowed are 224.0.1.0 to 239.255.255.255"},
 		"link-local":    {manifest("224.0.0.1"), "must not be link-local"},
 		"not canonical": {manifest("FF15::7"), "in its canonical form, such as 239.1.1.7 or ff15::7"},
-		"changed":       {manifest("239.1.1.10"), "address and portSpace can't be changed"},
+		"changed":       {manifest("239.1.1.10"), "address, mgid and portSpace can't be changed"},
 		"unknown field": {manifest("239.1.1.9") + "  addresses: 239.1.1.9\n", `unknown field "spec.addresses"`},
 	} {
 		t.Run(name, func(t *testing.T) {
