@@ -39,6 +39,8 @@ type cmID struct {
 	spoiled  bool  // by binding to an interface that isn't RDMA
 	link     *link // nil: not bound, or to the wildcard
 	addr     netip.Addr
+	nic      *nic // whose slot it holds
+	slot     int
 	removed  bool // its device is
 	reported uint32
 }
@@ -139,6 +141,8 @@ func (f *file) Bind(number uint32, addr netip.Addr) error {
 		return syscall.ENODEV
 	}
 	id.bound, id.link, id.addr = true, l, addr
+	id.nic, id.slot = l.nic, l.nic.gidIndex(l, addr)
+	id.nic.hold(id.slot)
 	return nil
 }
 
@@ -315,13 +319,21 @@ func (f *file) post(e event) {
 // post queues an event of a membership.
 func (m *membership) post(kind uint32, errno syscall.Errno) {
 	e := sys.Event{UID: m.uid, ID: m.handle, Type: kind, Status: -int32(errno)}
-	if kind == sys.EventMulticastJoin {
-		index := m.id.link.nic.gidIndex(m.id.link, m.id.addr)
+	index := -1
+	if kind == sys.EventMulticastJoin && m.id.link.nic != nil {
+		index = m.id.link.nic.gidIndex(m.id.link, m.id.addr)
+	}
+	if kind == sys.EventMulticastJoin && index < 0 {
+		// The address went: ib_init_ah_from_mcmember fails, and the event tells
+		// no reason (cma_make_mc_event).
+		e.Type = sys.EventMulticastError
+	}
+	if index >= 0 {
 		e.UD = sys.UDParam{
 			QPN:       sys.QPNMulticast,
 			QKey:      qkeyUDP,
 			MGID:      m.group.As16(),
-			SGIDIndex: uint8(max(index, 0)),
+			SGIDIndex: uint8(index),
 			HopLimit:  64,
 			IsGlobal:  true,
 			Port:      portNumber,
@@ -348,6 +360,7 @@ func (id *cmID) destroy() {
 	}
 	f.events = slices.DeleteFunc(f.events, func(e event) bool { return e.id == id })
 	delete(f.n.ids, id.number)
+	id.releaseGID()
 }
 
 // deviceRemoved ends what an id holds on a device that goes. The handles stay,
@@ -360,4 +373,13 @@ func (id *cmID) deviceRemoved() {
 		}
 	}
 	id.removed = true
+	id.releaseGID()
+}
+
+// releaseGID lets go of the slot that an id holds.
+func (id *cmID) releaseGID() {
+	if id.nic != nil {
+		id.nic.release(id.slot)
+		id.nic = nil
+	}
 }

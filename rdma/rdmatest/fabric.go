@@ -42,6 +42,7 @@ func (f *Fabric) AddNode(name string) *Node {
 		number:      len(f.nodes) + 1,
 		loaded:      true,
 		namespaces:  map[string]*namespace{},
+		watches:     map[*watch]bool{},
 		files:       map[*file]bool{},
 		ids:         map[uint32]*cmID{},
 		memberships: map[uint32]*membership{},

@@ -3,6 +3,7 @@ package rdmatest
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"sync"
@@ -100,15 +101,19 @@ func (k kernel) DeviceNames(ns sys.NetNS) (map[uint32]string, error) {
 	return names, nil
 }
 
-func (k kernel) Devices(sys.NetNS) ([]sys.Device, error) {
+// Devices has, as sysfs does, the GIDs of the interfaces of every namespace.
+func (k kernel) Devices(ns sys.NetNS) ([]sys.Device, error) {
 	k.n.fabric.mu.Lock()
 	defer k.n.fabric.mu.Unlock()
+	if _, err := k.n.namespace(ns); err != nil {
+		return nil, err
+	}
 	var out []sys.Device
 	for _, d := range k.n.nics {
 		p := sys.Port{Number: portNumber, LinkLayer: linkLayer, State: "4: ACTIVE"}
 		for i, e := range d.gids {
-			if e.link != nil {
-				p.GIDs = append(p.GIDs, sys.GID{Index: i, GID: e.gid, Interface: e.link.name})
+			if e.valid() {
+				p.GIDs = append(p.GIDs, e.seen(i))
 			}
 		}
 		g := d.guid
@@ -127,6 +132,8 @@ func (k kernel) Devices(sys.NetNS) ([]sys.Device, error) {
 const (
 	portNumber = 1
 	linkLayer  = "Ethernet"
+	// defaultPKey is the default partition's, full member.
+	defaultPKey = 0xffff
 )
 
 func (k kernel) LinkLayer(device string, port int) (string, error) {
@@ -145,16 +152,33 @@ func (k kernel) GID(device string, port, index int) (sys.GID, error) {
 	if d == nil || port != portNumber || index < 0 || index >= len(d.gids) {
 		return sys.GID{}, syscall.ENOENT
 	}
-	if d.gids[index].link == nil {
-		return sys.GID{Index: index, GID: netip.IPv6Unspecified()}, nil
+	if e := d.gids[index]; e.valid() {
+		return e.seen(index), nil
 	}
-	return sys.GID{Index: index, GID: d.gids[index].gid, Type: "RoCE v2", Interface: d.gids[index].link.name}, nil
+	return sys.GID{Index: index, GID: netip.IPv6Unspecified()}, nil
 }
 
-func (k kernel) PKeys(string, int) ([]uint16, error) { return nil, syscall.ENOSYS }
+// PKeys is the table of Soft-RoCE: the default partition alone.
+func (k kernel) PKeys(device string, port int) ([]uint16, error) {
+	k.n.fabric.mu.Lock()
+	defer k.n.fabric.mu.Unlock()
+	if k.n.findNIC(device) == nil || port != portNumber {
+		return nil, syscall.ENOENT
+	}
+	return []uint16{defaultPKey}, nil
+}
 
-func (k kernel) IGMP(sys.NetNS, string) (map[netip.Addr]int, error) { return nil, syscall.ENOSYS }
-
-func (k kernel) WatchLinks(sys.NetNS) (sys.Watch, error) { return nil, syscall.ENOSYS }
-
-func (k kernel) WatchDevices() (sys.Watch, error) { return nil, syscall.ENOSYS }
+// IGMP has no groups for an interface that the namespace doesn't have.
+func (k kernel) IGMP(ns sys.NetNS, name string) (map[netip.Addr]int, error) {
+	k.n.fabric.mu.Lock()
+	defer k.n.fabric.mu.Unlock()
+	space, err := k.n.namespace(ns)
+	if err != nil {
+		return nil, err
+	}
+	groups := map[netip.Addr]int{}
+	if l := space.find(name); l != nil {
+		maps.Copy(groups, l.igmp)
+	}
+	return groups, nil
+}

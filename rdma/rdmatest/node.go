@@ -22,6 +22,7 @@ type Node struct {
 	nics       []*nic
 	namespaces map[string]*namespace // by path; "" is the initial one
 	handles    int                   // open on namespaces
+	watches    map[*watch]bool       // open
 	faults     []*Fault
 	// The tables of ucma.c: global, so that a handle of another file is told
 	// from one that doesn't exist.
@@ -39,12 +40,6 @@ type nic struct {
 	gids  []gidEntry
 }
 
-// gidEntry is a slot of a GID table, free where link is nil.
-type gidEntry struct {
-	gid  netip.Addr
-	link *link
-}
-
 type namespace struct {
 	path  string
 	links []*link
@@ -52,6 +47,7 @@ type namespace struct {
 
 // link is a network interface.
 type link struct {
+	ns    *namespace
 	index int
 	name  string
 	mac   [6]byte
@@ -86,6 +82,7 @@ func (n *Node) AddDevice(device, netdev string) {
 	n.nextIndex++
 	d := &nic{node: n, name: device, index: uint32(n.nextIndex), guid: guid(l.mac)}
 	n.nics = append(n.nics, d)
+	n.devicesChanged()
 	d.serve(l)
 }
 
@@ -111,6 +108,7 @@ func (n *Node) RemoveDevice(device string) {
 		}
 	}
 	n.nics = slices.DeleteFunc(n.nics, func(x *nic) bool { return x == d })
+	n.devicesChanged()
 }
 
 // AddNetNS makes a network namespace with a loopback interface, bound at path.
@@ -150,8 +148,40 @@ func (n *Node) DeleteInterface(path, netdev string) {
 	defer n.fabric.mu.Unlock()
 	l := n.mustLink(path, netdev)
 	l.delete()
-	ns := n.namespaces[path]
-	ns.links = slices.DeleteFunc(ns.links, func(x *link) bool { return x == l })
+	l.ns.links = slices.DeleteFunc(l.ns.links, func(x *link) bool { return x == l })
+	n.linksChanged(l.ns)
+}
+
+// AddAddress gives an interface one more address, and its port a GID for it.
+func (n *Node) AddAddress(path, netdev string, addr netip.Prefix) {
+	n.fabric.mu.Lock()
+	defer n.fabric.mu.Unlock()
+	l := n.mustLink(path, netdev)
+	if slices.Contains(l.addrs, addr) {
+		panic(fmt.Sprintf("rdmatest: a second %v on %s", addr, netdev))
+	}
+	l.addrs = append(l.addrs, addr)
+	n.linksChanged(l.ns)
+	if l.nic != nil {
+		l.nic.addGID(l, netip.AddrFrom16(addr.Addr().As16()))
+	}
+}
+
+// DeleteAddress takes an address away. rdma_cm tells nobody, and memberships
+// stay; the slot of its GID is used again only once the ids that are bound to
+// it have been destroyed.
+func (n *Node) DeleteAddress(path, netdev string, addr netip.Prefix) {
+	n.fabric.mu.Lock()
+	defer n.fabric.mu.Unlock()
+	l := n.mustLink(path, netdev)
+	if !slices.Contains(l.addrs, addr) {
+		panic(fmt.Sprintf("rdmatest: no %v on %s", addr, netdev))
+	}
+	l.addrs = slices.DeleteFunc(l.addrs, func(p netip.Prefix) bool { return p == addr })
+	n.linksChanged(l.ns)
+	if l.nic != nil {
+		l.nic.deleteGID(l, addr.Addr())
+	}
 }
 
 // DeleteNetNS is the end of a pod's network: its interfaces are deleted (see
@@ -167,6 +197,7 @@ func (n *Node) DeleteNetNS(path string) {
 		l.delete()
 	}
 	ns.links = nil
+	n.linksChanged(ns)
 	delete(n.namespaces, path)
 }
 
@@ -195,6 +226,7 @@ func (n *Node) newNamespace(path string) *namespace {
 	ns := &namespace{path: path}
 	n.nextIndex++
 	ns.links = []*link{{
+		ns:    ns,
 		index: n.nextIndex,
 		name:  loopback,
 		addrs: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/8")},
@@ -237,6 +269,7 @@ func (n *Node) addLink(path, name string, addrs []netip.Prefix) *link {
 	}
 	n.nextIndex++
 	l := &link{
+		ns:    ns,
 		index: n.nextIndex,
 		name:  name,
 		mac:   [6]byte{2, 0, byte(n.number >> 8), byte(n.number), byte(n.nextIndex >> 8), byte(n.nextIndex)},
@@ -244,6 +277,7 @@ func (n *Node) addLink(path, name string, addrs []netip.Prefix) *link {
 		igmp:  map[netip.Addr]int{},
 	}
 	ns.links = append(ns.links, l)
+	n.linksChanged(ns)
 	return l
 }
 
@@ -281,44 +315,12 @@ func (ns *namespace) byAddr(addr netip.Addr) *link {
 	return nil
 }
 
-// serve gives an interface GIDs: the default one and one for each address.
-func (d *nic) serve(l *link) {
-	l.nic = d
-	d.addGID(l, linkLocal(l.mac))
-	for _, p := range l.addrs {
-		d.addGID(l, netip.AddrFrom16(p.Addr().As16()))
-	}
-}
-
-// addGID takes the first free slot, as ib_cache does.
-func (d *nic) addGID(l *link, gid netip.Addr) {
-	entry := gidEntry{gid: gid, link: l}
-	for i, e := range d.gids {
-		if e.link == nil {
-			d.gids[i] = entry
-			return
-		}
-	}
-	d.gids = append(d.gids, entry)
-}
-
-// gidIndex is the slot of an interface's address, -1 where there is none.
-func (d *nic) gidIndex(l *link, addr netip.Addr) int {
-	gid := netip.AddrFrom16(addr.As16())
-	return slices.IndexFunc(d.gids, func(e gidEntry) bool { return e.link == l && e.gid == gid })
-}
-
 // delete ends an interface: its GIDs go, its memberships go silently.
 func (l *link) delete() {
 	l.gone = true
 	clear(l.igmp)
-	if l.nic == nil {
-		return
-	}
-	for i, e := range l.nic.gids {
-		if e.link == l {
-			l.nic.gids[i] = gidEntry{}
-		}
+	if l.nic != nil {
+		l.nic.deleteGIDs(l)
 	}
 }
 
@@ -343,23 +345,4 @@ func (l *link) leave(group netip.Addr) {
 	if l.nic != nil {
 		l.nic.node.fabric.leave(l.nic, group)
 	}
-}
-
-// guid is a MAC's EUI-64.
-func guid(mac [6]byte) uint64 {
-	a := linkLocal(mac).As16()
-	var g uint64
-	for _, b := range a[8:] {
-		g = g<<8 | uint64(b)
-	}
-	return g
-}
-
-// linkLocal is the default GID of an Ethernet interface.
-func linkLocal(mac [6]byte) netip.Addr {
-	return netip.AddrFrom16([16]byte{
-		0: 0xfe, 1: 0x80,
-		8: mac[0] ^ 2, 9: mac[1], 10: mac[2], 11: 0xff,
-		12: 0xfe, 13: mac[3], 14: mac[4], 15: mac[5],
-	})
 }

@@ -62,3 +62,10 @@ func (n *Node) OpenHandles() (files, ids, namespaces int) {
 	defer n.fabric.mu.Unlock()
 	return len(n.files), len(n.ids), n.handles
 }
+
+// OpenWatches counts the watches open on the node's links and devices.
+func (n *Node) OpenWatches() int {
+	n.fabric.mu.Lock()
+	defer n.fabric.mu.Unlock()
+	return len(n.watches)
+}
