@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"net/netip"
-	"os"
 	"slices"
 	"syscall"
 )
@@ -15,7 +14,7 @@ import (
 type kernel struct{ sysfs sysfs }
 
 // New is the running kernel.
-func New() Kernel { return kernel{sysfs: sysfs{root: os.DirFS("/sys")}} }
+func New() Kernel { return kernel{sysfs: sysfs{root: sysRoot("/sys")}} }
 
 func (kernel) OpenCM() (CM, error) {
 	c, err := openCM(CMPath)
@@ -43,10 +42,11 @@ func (k kernel) Devices(ns NetNS) ([]Device, error) {
 		return nil, err
 	}
 	var devices []Device
+	uverbs := k.sysfs.uverbs()
 	for _, name := range names {
-		d, err := k.sysfs.device(name)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue // gone since it was listed
+		d, err := k.sysfs.device(name, uverbs)
+		if gone(err) {
+			continue // since it was listed
 		}
 		if err != nil {
 			return nil, fmt.Errorf("RDMA device %s: %w", name, err)
@@ -57,18 +57,25 @@ func (k kernel) Devices(ns NetNS) ([]Device, error) {
 	return devices, nil
 }
 
+// gone tells the errors of an attribute whose device went: before it was
+// opened, and before it was read.
+func gone(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENODEV)
+}
+
 func (k kernel) LinkLayer(device string, port int) (string, error) {
 	return k.sysfs.linkLayer(device, port)
 }
 
 func (k kernel) GID(device string, port, index int) (GID, error) {
-	gid, err := k.sysfs.gid(device, port, index)
-	return GID{Index: index, GID: gid}, err
+	return k.sysfs.gid(device, port, index)
 }
 
-func (kernel) PKeys(string, int) ([]uint16, error) { return nil, syscall.ENOSYS }
+func (k kernel) PKeys(device string, port int) ([]uint16, error) {
+	return k.sysfs.pkeys(device, port)
+}
 
-func (kernel) IGMP(NetNS, string) (map[netip.Addr]int, error) { return nil, syscall.ENOSYS }
+func (kernel) IGMP(ns NetNS, link string) (map[netip.Addr]int, error) { return igmp(ns, link) }
 
 func (kernel) WatchLinks(NetNS) (Watch, error) { return nil, syscall.ENOSYS }
 
