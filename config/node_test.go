@@ -24,7 +24,8 @@ func fullNode(name string) *v1alpha1.MulticastNode {
 	n := &v1alpha1.MulticastNode{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	n.Status.NodeUID, n.Status.BootID = types.UID(pad(0, 36)), pad(0, 36)
 	for i := range v1alpha1.MaxNodeDevices {
-		d := v1alpha1.NodeDevice{Name: pad(i, 64), Port: 1, LinkLayer: v1alpha1.LinkLayerInfiniBand, State: "Active", NodeGUID: "0011:2233:4455:6677", NUMANode: &numa}
+		d := v1alpha1.NodeDevice{Name: pad(i, 64), Port: 1, LinkLayer: v1alpha1.LinkLayerInfiniBand, State: "Active", NodeGUID: "0011:2233:4455:6677", NUMANode: &numa,
+			Problem: &v1alpha1.PortProblem{Reason: strings.Repeat("R", 64), Message: strings.Repeat("m", v1alpha1.MaxPortProblemMessage)}}
 		for j := range v1alpha1.MaxDeviceInterfaces {
 			d.Interfaces = append(d.Interfaces, pad(j, 15))
 		}
@@ -76,10 +77,13 @@ func TestNodeRefused(t *testing.T) {
 		"too many devices": {func(s *v1alpha1.MulticastNodeStatus) {
 			s.Devices = append(s.Devices, v1alpha1.NodeDevice{Name: "a", Port: 1})
 		}, "must have at most 64 items"},
-		"one device twice":     {func(s *v1alpha1.MulticastNodeStatus) { s.Devices[1] = s.Devices[0] }, "status.devices[1]: Duplicate value"},
-		"port 0":               {func(s *v1alpha1.MulticastNodeStatus) { s.Devices[0].Port = 0 }, "status.devices[0].port"},
-		"unknown link layer":   {func(s *v1alpha1.MulticastNodeStatus) { s.Devices[0].LinkLayer = "iWARP" }, "status.devices[0].linkLayer"},
-		"interface name of 16": {func(s *v1alpha1.MulticastNodeStatus) { s.Devices[0].Interfaces[0] += "x" }, "status.devices[0].interfaces[0]: Too long"},
+		"one device twice":       {func(s *v1alpha1.MulticastNodeStatus) { s.Devices[1] = s.Devices[0] }, "status.devices[1]: Duplicate value"},
+		"port 0":                 {func(s *v1alpha1.MulticastNodeStatus) { s.Devices[0].Port = 0 }, "status.devices[0].port"},
+		"unknown link layer":     {func(s *v1alpha1.MulticastNodeStatus) { s.Devices[0].LinkLayer = "iWARP" }, "status.devices[0].linkLayer"},
+		"problem without reason": {func(s *v1alpha1.MulticastNodeStatus) { s.Devices[0].Problem.Reason = "" }, "status.devices[0].problem.reason: Required value"},
+		"reason of two words":    {func(s *v1alpha1.MulticastNodeStatus) { s.Devices[0].Problem.Reason = "No verbs" }, "status.devices[0].problem.reason: Invalid value"},
+		"problem too long":       {func(s *v1alpha1.MulticastNodeStatus) { s.Devices[0].Problem.Message += "m" }, "status.devices[0].problem.message: Too long: may not be more than 256"},
+		"interface name of 16":   {func(s *v1alpha1.MulticastNodeStatus) { s.Devices[0].Interfaces[0] += "x" }, "status.devices[0].interfaces[0]: Too long"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newClient(t, plane.Config)

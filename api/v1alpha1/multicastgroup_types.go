@@ -45,18 +45,9 @@ const (
 	ConditionAccepted = "Accepted"
 	// ConditionReady is True when every membership that is wanted is joined.
 	ConditionReady = "Ready"
-)
-
-// Reasons of the conditions of a MulticastGroup.
-const (
-	ReasonAccepted        = "Accepted"
-	ReasonAddressConflict = "AddressConflict"
-	ReasonAllJoined       = "AllJoined"
-	ReasonNoMembers       = "NoMembers"
-	ReasonSomeFailing     = "SomeFailing"
-	ReasonJoining         = "Joining"
-	ReasonNotAccepted     = "NotAccepted"
-	ReasonLeaving         = "Leaving"
+	// ConditionEthernetAddressUnique says whether no other group in force shares
+	// this group's Ethernet address. It doesn't keep a group from being joined.
+	ConditionEthernetAddressUnique = "EthernetAddressUnique"
 )
 
 // MulticastGroupSpec is what a user asks for.

@@ -5,19 +5,15 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// ConditionRDMAReady of a MulticastNode says whether its agent can use rdma_cm
-// and found an RDMA device.
-const ConditionRDMAReady = "RDMAReady"
-
-// Reasons of the conditions of a MulticastNode.
+// Conditions of a MulticastNode.
 const (
-	ReasonRDMAAvailable   = "RDMAAvailable"
-	ReasonModuleNotLoaded = "ModuleNotLoaded"
-	ReasonNoRDMADevice    = "NoRDMADevice"
-	ReasonRDMACMFailed    = "RDMACMFailed"
-	// ReasonSimulated: the agent runs on a simulated fabric; nothing is joined
-	// on real hardware.
-	ReasonSimulated = "Simulated"
+	// ConditionRDMAReady says whether the agent can use rdma_cm and found an
+	// RDMA device.
+	ConditionRDMAReady = "RDMAReady"
+	// ConditionSelfTested says whether this kernel keeps its memberships as it
+	// should: the agent joined a scratch group at its start, looked, left it and
+	// looked again.
+	ConditionSelfTested = "SelfTested"
 )
 
 // Bounds of a MulticastNode's status. With all of them reached the object still
@@ -31,6 +27,9 @@ const (
 	MaxDeviceInterfaces = 32
 	// MaxNodeGroupMessage is the length of an entry's message, in bytes.
 	MaxNodeGroupMessage = 256
+	// MaxPortProblemMessage is the length of a port's problem's message, in
+	// bytes.
+	MaxPortProblemMessage = 256
 )
 
 // LeaseNamePrefix precedes the node's name in the name of its agent's Lease.
@@ -38,7 +37,7 @@ const LeaseNamePrefix = "rdma-multicast-agent-"
 
 // MulticastNodeStatus is written by the agent of the node alone.
 type MulticastNodeStatus struct {
-	// conditions are RDMAReady, so far.
+	// conditions are RDMAReady and SelfTested.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -110,6 +109,26 @@ type NodeDevice struct {
 	// +kubebuilder:validation:items:MinLength=1
 	// +kubebuilder:validation:items:MaxLength=15
 	Interfaces []string `json:"interfaces,omitempty"`
+	// problem is what keeps multicast from working on the port. Absent where
+	// nothing was found.
+	// +optional
+	Problem *PortProblem `json:"problem,omitempty"`
+}
+
+// PortProblem is what keeps multicast from working on a port, whatever group is
+// asked for.
+type PortProblem struct {
+	// reason is one word, such as RoCEv1 or NoVerbs.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:Pattern=`^[A-Za-z][A-Za-z0-9]*$`
+	Reason string `json:"reason,omitempty"`
+	// message says what was found, and what to do. At most 256 bytes.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=256
+	Message string `json:"message,omitempty"`
 }
 
 // NodeGroup is this node's part in one group. Written before the first join,
@@ -135,7 +154,8 @@ type NodeGroup struct {
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	Generation int64 `json:"generation,omitempty"`
-	// members is the number of memberships wanted: one per pod and interface.
+	// members is the number of memberships wanted: one per pod and interface, and
+	// one per interface of the node's own where spec.nodes selects the node.
 	// +required
 	// +kubebuilder:validation:Minimum=0
 	Members int32 `json:"members"`
@@ -143,7 +163,8 @@ type NodeGroup struct {
 	// +required
 	// +kubebuilder:validation:Minimum=0
 	Joined int32 `json:"joined"`
-	// failing is how many of them can't be joined.
+	// failing is how many of them can't be joined, those included that the node
+	// refuses.
 	// +required
 	// +kubebuilder:validation:Minimum=0
 	Failing int32 `json:"failing"`
@@ -162,6 +183,7 @@ type NodeGroup struct {
 // +kubebuilder:printcolumn:name="RDMA",type=string,JSONPath=`.status.conditions[?(@.type=="RDMAReady")].status`,description="Whether the agent can use rdma_cm and found a device"
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="RDMAReady")].reason`
 // +kubebuilder:printcolumn:name="Devices",type=string,JSONPath=`.status.devices[*].name`
+// +kubebuilder:printcolumn:name="Problems",type=string,JSONPath=`.status.devices[*].problem.reason`,priority=1,description="What keeps multicast from working on ports"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type MulticastNode struct {
 	metav1.TypeMeta `json:",inline"`
