@@ -13,7 +13,8 @@ const maxInfo = 8 << 20
 
 // networkNamespace finds the path of the sandbox's network namespace in the
 // verbose info of PodSandboxStatus: JSON under the key "info", with the OCI
-// runtime spec under runtimeSpec, the same in containerd and CRI-O.
+// runtime spec under runtimeSpec, the same in containerd and CRI-O. Nothing
+// beside it is read: CRI-O has no pid there for most pods.
 func networkNamespace(info map[string]string) (string, error) {
 	text, ok := info["info"]
 	if !ok {

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -15,7 +16,9 @@ func TestNetworkNamespace(t *testing.T) {
 		wantErr string
 	}{
 		{name: "containerd", info: map[string]string{"info": spec}, want: "/var/run/netns/cni-1"},
-		{name: "CRI-O", info: map[string]string{"info": `{"image":"pause","runtimeSpec":{"hostname":"a","linux":{"namespaces":[{"type":"network","path":"/var/run/netns/x"}]}}}`}, want: "/var/run/netns/x"},
+		{name: "CRI-O", info: crioInfo(t, "pod"), want: "/var/run/netns/0f4d6f4c-7a38-4be1-8d0f-52c7a4d1c2b6"},
+		{name: "CRI-O with infra container", info: crioInfo(t, "pod-with-infra-container"), want: "/var/run/netns/6c9be2f7-1df1-4a39-9bb5-8e6f2f4b7a10"},
+		{name: "CRI-O with host network", info: crioInfo(t, "pod-on-host-network"), want: "/var/run/netns/a3d7c1e8-55b0-4c8e-b0a4-1f6e9d2c3b47"},
 		{name: "not verbose", info: nil, wantErr: `no key "info"`},
 		{name: "not JSON", info: map[string]string{"info": "x"}, wantErr: "isn't the JSON expected"},
 		{name: "no spec", info: map[string]string{"info": `{"pid":1}`}, wantErr: "no runtimeSpec.linux"},
@@ -37,7 +40,18 @@ func TestNetworkNamespace(t *testing.T) {
 	}
 }
 
+// crioInfo is the verbose info that testdata/README.md tells of.
+func crioInfo(t testing.TB, pod string) map[string]string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("testdata", "cri-o-1.34", pod+".json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return map[string]string{"info": string(text)}
+}
+
 func FuzzNetworkNamespace(f *testing.F) {
+	f.Add(crioInfo(f, "pod")["info"])
 	f.Add(`{"runtimeSpec":{"linux":{"namespaces":[{"type":"network","path":"/var/run/netns/cni-1"}]}}}`)
 	f.Add(`{"runtimeSpec":{"linux":null}}`)
 	f.Add(`[`)

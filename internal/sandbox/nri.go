@@ -19,6 +19,9 @@ const (
 	pluginName  = "rdma-multicast"
 	pluginIndex = "10"
 
+	// runtimeCRIO is how CRI-O calls itself.
+	runtimeCRIO = "cri-o"
+
 	reconnectFirst = 200 * time.Millisecond
 	reconnectMax   = 5 * time.Second
 )
@@ -120,12 +123,16 @@ type plugin struct {
 	configured chan struct{}
 
 	mu      sync.Mutex
+	late    bool                       // the runtime tells of a stop once the network has gone
 	started map[string]bool            // sandboxes that this connection saw start: their stop will be told
 	running map[string]map[string]bool // running containers by sandbox
 }
 
 // Configure subscribes to what plugin has methods for.
-func (p *plugin) Configure(context.Context, string, string, string) (api.EventMask, error) {
+func (p *plugin) Configure(_ context.Context, _, runtime, _ string) (api.EventMask, error) {
+	p.mu.Lock()
+	p.late = runtime == runtimeCRIO
+	p.mu.Unlock()
 	p.once.Do(func() { close(p.configured) })
 	return 0, nil
 }
@@ -173,7 +180,8 @@ func (p *plugin) RunPodSandbox(_ context.Context, pod *api.PodSandbox) error {
 	return nil
 }
 
-// StopPodSandbox comes before the sandbox's network is torn down.
+// StopPodSandbox comes before the sandbox's network is torn down in containerd,
+// and after it in CRI-O, where StopContainer has left as a rule.
 func (p *plugin) StopPodSandbox(ctx context.Context, pod *api.PodSandbox) error {
 	p.t.endInHook(ctx, pod.GetId())
 	return nil
@@ -207,13 +215,13 @@ func (p *plugin) containerRuns(sandboxID, containerID string) {
 	p.running[sandboxID][containerID] = true
 }
 
-// StopContainer stands in for StopPodSandbox where that won't come: see
-// Options.Ending.
+// StopContainer stands in for StopPodSandbox where that won't come, or will come
+// too late: see Options.Ending.
 func (p *plugin) StopContainer(ctx context.Context, pod *api.PodSandbox, c *api.Container) ([]*api.ContainerUpdate, error) {
 	id := c.GetPodSandboxId()
 	p.mu.Lock()
 	delete(p.running[id], c.GetId())
-	last := len(p.running[id]) == 0 && !p.started[id]
+	last := len(p.running[id]) == 0 && (p.late || !p.started[id])
 	p.mu.Unlock()
 	if last && pod != nil && p.t.opts.Ending(pod.GetNamespace(), pod.GetName(), pod.GetUid()) {
 		p.t.endInHook(ctx, id)

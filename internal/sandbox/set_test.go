@@ -91,6 +91,23 @@ func TestSetForgetsWhatTheRuntimeForgot(t *testing.T) {
 	}
 }
 
+// Where kubelet gives up on RunPodSandbox while CRI-O works on it, CRI-O keeps the
+// sandbox aside, unlisted, until kubelet asks again.
+func TestASandboxThatIsListedLateLives(t *testing.T) {
+	s := newSet()
+	s.begin(Sandbox{ID: "a"}, false)
+	late := time.Now().Add(2 * runGrace)
+	ended, _ := s.poll(nil, s.seq, late)
+	if diff := cmp.Diff([]string{"a"}, ended); diff != "" {
+		t.Fatalf("ended while it isn't listed (-want +got):\n%s", diff)
+	}
+	s.end("a")
+	s.poll(nil, s.seq, late)
+	if _, unknown := s.poll([]listed{{Sandbox: Sandbox{ID: "a"}, ready: true}}, s.seq, late); len(unknown) != 1 || !s.begin(unknown[0], true) {
+		t.Errorf("unknown = %v once it is listed, want it, to begin", unknown)
+	}
+}
+
 func TestSetListsOldestFirst(t *testing.T) {
 	s := newSet()
 	now := time.Now()

@@ -2,6 +2,7 @@
 // when a pod's memberships begin and end. Two sources tell the same truth: an
 // NRI plugin, which hears of a sandbox's end before its network is torn down,
 // and CRI's ListPodSandbox, polled, which catches whatever NRI missed.
+// Where the runtimes differ, docs/design/cri-o.md says how.
 //
 // It knows nothing of Kubernetes' API server, so that all of this works while
 // that is away. It never subscribes to CRI's event stream, where a slow reader
@@ -18,6 +19,7 @@ package sandbox
 
 import (
 	"context"
+	"os"
 	"sync"
 	"time"
 
@@ -59,6 +61,11 @@ type Options struct {
 	// NRISocket is the path of NRI's socket, such as /var/run/nri/nri.sock.
 	// "": NRI is off. A socket that isn't there is looked for again.
 	NRISocket string
+	// NodeNetNS is the path of the node's own network namespace. A sandbox
+	// whose namespace is that one is on the host's network: CRI-O pins the
+	// host's namespace for such a pod, as if it were its own. "":
+	// /proc/self/ns/net.
+	NodeNetNS string
 
 	// Stopping is called once for each sandbox that is about to stop, before
 	// its network goes where NRI tells of it in time, or that was seen to have
@@ -69,9 +76,10 @@ type Options struct {
 	// has changed. It must not block.
 	Changed func()
 	// Ending says whether a pod is being deleted or has completed. Optional.
-	// After a restart, containerd doesn't tell NRI of the stop of sandboxes
-	// that it made before: once the last container of such a sandbox has
-	// stopped and its pod is ending, the sandbox counts as stopped.
+	// CRI-O tells NRI of a sandbox's stop after its network has gone, and
+	// containerd, once it was restarted, not at all for sandboxes that it made
+	// before: once the last container of such a sandbox has stopped and its pod
+	// is ending, the sandbox counts as stopped.
 	Ending func(podNamespace, podName, podUID string) bool
 
 	// PollInterval is DefaultPollInterval if 0.
@@ -99,6 +107,9 @@ type Tracker struct {
 func NewTracker(opts Options) *Tracker {
 	if opts.PollInterval <= 0 {
 		opts.PollInterval = DefaultPollInterval
+	}
+	if opts.NodeNetNS == "" {
+		opts.NodeNetNS = "/proc/self/ns/net"
 	}
 	if opts.Stopping == nil {
 		opts.Stopping = func(context.Context, string) {}
@@ -166,12 +177,25 @@ func (t *Tracker) Health() (cri, nri error) {
 
 // begin adds a sandbox unless it is known, or has ended already.
 func (t *Tracker) begin(s Sandbox, seenByCRI bool) {
+	if s.NetNS != "" && sameFile(s.NetNS, t.opts.NodeNetNS) {
+		s.NetNS = ""
+	}
 	t.mu.Lock()
 	added := t.set.begin(s, seenByCRI)
 	t.mu.Unlock()
 	if added {
 		t.opts.Changed()
 	}
+}
+
+// sameFile is false where either isn't there.
+func sameFile(a, b string) bool {
+	first, err := os.Stat(a)
+	if err != nil {
+		return false
+	}
+	second, err := os.Stat(b)
+	return err == nil && os.SameFile(first, second)
 }
 
 // end takes a sandbox out of the set, for good, and has Stopping called. The

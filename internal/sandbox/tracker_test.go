@@ -35,6 +35,9 @@ type nodeOptions struct {
 	ending     func(namespace, name, uid string) bool
 	block      bool
 	before     func(*sandboxtest.Runtime)
+
+	runtime, version string // of NRI; "": containerd's
+	nodeNetNS        string
 }
 
 func startNode(t *testing.T, o nodeOptions) *node {
@@ -54,6 +57,7 @@ func startNode(t *testing.T, o nodeOptions) *node {
 	}
 	opts := sandbox.Options{
 		PollInterval: o.poll,
+		NodeNetNS:    o.nodeNetNS,
 		Ending:       o.ending,
 		Stopping: func(ctx context.Context, id string) {
 			if n.blocked != nil {
@@ -74,7 +78,11 @@ func startNode(t *testing.T, o nodeOptions) *node {
 	}
 	if o.nri {
 		opts.NRISocket = n.nriSocket()
-		if err := runtime.StartNRI(n.nriSocket()); err != nil {
+		start := func() error { return runtime.StartNRI(n.nriSocket()) }
+		if o.runtime != "" {
+			start = func() error { return runtime.StartNRIAs(n.nriSocket(), o.runtime, o.version) }
+		}
+		if err := start(); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -11,9 +11,15 @@ import (
 // StartNRI serves NRI on a Unix socket at path, by the same code that
 // containerd and CRI-O have it from. No plugin is launched from disk.
 func (r *Runtime) StartNRI(socket string) error {
+	return r.StartNRIAs(socket, "containerd", "2.4.2")
+}
+
+// StartNRIAs is StartNRI of a runtime that calls itself by another name, such
+// as cri-o.
+func (r *Runtime) StartNRIAs(socket, name, version string) error {
 	inner := socket + ".runtime"
 	none := filepath.Join(filepath.Dir(socket), "no-nri-plugins")
-	nri, err := adaptation.New("sandboxtest", "2.4.2", r.synchronize,
+	nri, err := adaptation.New(name, version, r.synchronize,
 		func(context.Context, []*adaptation.ContainerUpdate) ([]*adaptation.ContainerUpdate, error) {
 			return nil, nil
 		},
