@@ -15,7 +15,7 @@ const (
 	ConditionGroupsJoined = Domain + "/GroupsJoined"
 )
 
-// MembershipState is where a membership stands.
+// MembershipState is where a membership stands, the same words everywhere.
 type MembershipState string
 
 const (
@@ -61,10 +61,24 @@ type MembershipStatus struct {
 	// GIDIndex is where that GID was in the port's table at the join. It can
 	// move: look GID up again.
 	GIDIndex *int32 `json:"gidIndex,omitempty"`
+	// GIDType is how packets from that GID look on the wire: "RoCE v2"; absent
+	// on InfiniBand.
+	GIDType string `json:"gidType,omitempty"`
+	// PKey is the P_Key that the group is joined in, 65535 on RoCE.
+	PKey int32 `json:"pkey,omitempty"`
+	// PKeyIndex is where that P_Key was in the port's table at the join; the
+	// queue pair has to be made with it.
+	PKeyIndex *int32 `json:"pkeyIndex,omitempty"`
+	// TrafficClass for the address handle, 0 to 255: on RoCE the group's
+	// spec.trafficClass, on InfiniBand the subnet manager's.
+	TrafficClass int32 `json:"trafficClass,omitempty"`
 	// Epoch grows with each join of this membership, also when the agent was
 	// restarted in between; it begins anywhere. Once it has changed, build
 	// the address handle anew, and attach anew where the MLID changed.
 	Epoch int64 `json:"epoch,omitempty"`
+	// Reason is one word for why it isn't joined, one of those of the pod's
+	// condition GroupsJoined.
+	Reason string `json:"reason,omitempty"`
 	// Message says why it isn't joined.
 	Message string `json:"message,omitempty"`
 }

@@ -40,6 +40,7 @@ func joined() v1alpha1.MembershipStatus {
 		Mode:  v1alpha1.FullMember,
 		Group: "feeds/market-data", State: v1alpha1.StateJoined, Interface: "net1", Device: "rxe0", Port: 1,
 		MGID: "::ffff:239.1.1.7", QKey: 0x01234567, GID: "::ffff:10.0.0.2", GIDIndex: &index, Epoch: 1,
+		GIDType: "RoCE v2", PKey: 0xffff, PKeyIndex: &index, TrafficClass: 255,
 	}
 }
 
@@ -48,11 +49,12 @@ func TestGroupStatusFitsSchema(t *testing.T) {
 	index := int32(255)
 	infiniBand := joined()
 	infiniBand.MGID, infiniBand.GID, infiniBand.MLID, infiniBand.GIDIndex = "ff12:4001:ffff::f01:107", "fe80::2:c903:0:1", 0xc001, &index
+	infiniBand.GIDType, infiniBand.PKey, infiniBand.PKeyIndex, infiniBand.TrafficClass = "", 0x8001, &index, 32
 	infiniBand.QKey, infiniBand.Port, infiniBand.Epoch = 0xffffffff, 2, 1<<40
 	statuses := []v1alpha1.MembershipStatus{
 		joined(),
 		infiniBand,
-		{Group: "feeds/market-data", State: v1alpha1.StateRefused, Message: "no such group"},
+		{Group: "feeds/market-data", State: v1alpha1.StateRefused, Reason: v1alpha1.ReasonNotAllowed, Message: "no such group"},
 		{Group: "feeds/market-data", State: v1alpha1.StateFailing, Interface: "net1", Device: "rxe0", Port: 1, Message: "join 239.1.1.7 on net1: no such device"},
 	}
 	for _, state := range []v1alpha1.MembershipState{v1alpha1.StateWaiting, v1alpha1.StateJoining, v1alpha1.StateLeaving} {
@@ -72,14 +74,18 @@ func TestGroupStatusFitsSchema(t *testing.T) {
 func TestSchemaRefuses(t *testing.T) {
 	schema := compile(t)
 	for name, change := range map[string]func(map[string]any){
-		"unknown state":         func(m map[string]any) { m["state"] = "Lost" },
-		"no state":              func(m map[string]any) { delete(m, "state") },
-		"group without a slash": func(m map[string]any) { m["group"] = "market-data" },
-		"joined without MGID":   func(m map[string]any) { delete(m, "mgid") },
-		"joined without epoch":  func(m map[string]any) { delete(m, "epoch") },
-		"port 0":                func(m map[string]any) { m["port"] = 0 },
-		"MLID too large":        func(m map[string]any) { m["mlid"] = 0x10000 },
-		"Q_Key as text":         func(m map[string]any) { m["qkey"] = "0x01234567" },
+		"unknown state":           func(m map[string]any) { m["state"] = "Lost" },
+		"no state":                func(m map[string]any) { delete(m, "state") },
+		"group without a slash":   func(m map[string]any) { m["group"] = "market-data" },
+		"joined without MGID":     func(m map[string]any) { delete(m, "mgid") },
+		"joined without epoch":    func(m map[string]any) { delete(m, "epoch") },
+		"port 0":                  func(m map[string]any) { m["port"] = 0 },
+		"MLID too large":          func(m map[string]any) { m["mlid"] = 0x10000 },
+		"traffic class too large": func(m map[string]any) { m["trafficClass"] = 256 },
+		"GID type unknown":        func(m map[string]any) { m["gidType"] = "RoCE v3" },
+		"P_Key too large":         func(m map[string]any) { m["pkey"] = 0x10000 },
+		"reason of two words":     func(m map[string]any) { m["reason"] = "no group" },
+		"Q_Key as text":           func(m map[string]any) { m["qkey"] = "0x01234567" },
 	} {
 		t.Run(name, func(t *testing.T) {
 			text, err := json.Marshal(joined())
@@ -103,7 +109,7 @@ func TestSchemaRefuses(t *testing.T) {
 
 // A reader of this version takes what a later one may add.
 func TestSchemaTakesUnknownProperties(t *testing.T) {
-	if err := validate(t, compile(t), []byte(`[{"group":"a/b","state":"Waiting","mlid":0,"pkey":65535}]`)); err != nil {
+	if err := validate(t, compile(t), []byte(`[{"group":"a/b","state":"Waiting","mlid":0,"color":"green"}]`)); err != nil {
 		t.Error(err)
 	}
 }
