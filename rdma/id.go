@@ -224,6 +224,13 @@ func (id *ID) JoinMGID(mgid netip.Addr, opts JoinOptions) (*Membership, error) {
 	return id.join(groupKey{mgid, true}, opts)
 }
 
+// isGroup tells whether an address is one that can be joined.
+func isGroup(group netip.Addr) bool {
+	return group.IsMulticast() && !group.Is4In6() && group.Zone() == ""
+}
+
+const notAGroup = "not a multicast address in canonical form"
+
 func (id *ID) join(key groupKey, opts JoinOptions) (*Membership, error) {
 	group := key.addr
 	id.mu.Lock()
@@ -232,8 +239,8 @@ func (id *ID) join(key groupKey, opts JoinOptions) (*Membership, error) {
 		return nil, id.error("join", group, net.ErrClosed)
 	}
 	switch {
-	case !group.IsMulticast() || group.Is4In6() || group.Zone() != "" || key.mgid && !group.Is6():
-		return nil, id.error("join", group, &refusal{"not a multicast address in canonical form", syscall.EINVAL})
+	case !isGroup(group) || key.mgid && !group.Is6():
+		return nil, id.error("join", group, &refusal{notAGroup, syscall.EINVAL})
 	case opts.Mode != FullMember && opts.Mode != SendOnlyFullMember:
 		return nil, id.error("join", group, &refusal{"unknown " + opts.Mode.String(), syscall.EINVAL})
 	case id.joined[key] != nil:

@@ -3,6 +3,7 @@ package rdma
 import (
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/rdma-multicast/rdma-multicast/rdma/internal/sys"
 )
@@ -45,10 +46,14 @@ const (
 type Device struct {
 	// Name is the device's name: mlx5_0, rxe0.
 	Name string
-	// NodeGUID is four groups of four hexadecimal digits: "0011:2233:4455:6677".
+	// NodeGUID is four groups of four hexadecimal digits, "0011:2233:4455:6677";
+	// "" where the device hasn't been given one, as a virtual function may not.
 	NodeGUID string
 	// NUMANode is the device's NUMA node, -1 where it has none.
 	NUMANode int
+	// UVerbs is the device's character device in /dev/infiniband, "uverbs0",
+	// which a program needs for its queue pairs; "" where it has none.
+	UVerbs string
 	// Ports by number.
 	Ports []Port
 }
@@ -62,6 +67,29 @@ type Port struct {
 	// Interfaces are the network interfaces that the port serves in the
 	// namespace that was asked about, sorted.
 	Interfaces []string
+	// GIDs are the entries of the port's GID table that are in use, by index:
+	// those of every namespace.
+	GIDs []GID
+	// PKeys is the port's P_Key table; the index is what a queue pair needs.
+	// Entries of 0 aren't in use. nil where it couldn't be read, and on RoCE
+	// devices that have none.
+	PKeys []uint16
+}
+
+// GID is an entry of a port's GID table.
+type GID struct {
+	// Index in the table. It changes when the GID's address is taken away and
+	// given back: programs should look it up by value.
+	Index int
+	// GID is the value: on RoCE an address of Interface (::ffff:a.b.c.d for an
+	// IPv4 one), or its link-local address made from the MAC; on InfiniBand the
+	// subnet prefix and a port GUID.
+	GID netip.Addr
+	// Type is "" on InfiniBand, or where it isn't known.
+	Type GIDType
+	// Interface is the network interface behind the GID, in whichever
+	// namespace; "" on InfiniBand.
+	Interface string
 }
 
 // Devices lists the RDMA devices that a network namespace (nil: the calling
@@ -86,18 +114,38 @@ func (h *Host) Devices(ns *NetNS) ([]Device, error) {
 	}
 	out := make([]Device, 0, len(devices))
 	for _, d := range devices {
-		device := Device{Name: d.Name, NodeGUID: d.NodeGUID, NUMANode: d.NUMANode}
+		device := Device{Name: d.Name, NodeGUID: nodeGUID(d.NodeGUID), NUMANode: d.NUMANode, UVerbs: d.UVerbs}
 		for _, p := range d.Ports {
-			device.Ports = append(device.Ports, Port{
-				Number:     p.Number,
-				LinkLayer:  LinkLayer(p.LinkLayer),
-				State:      portState(p.State),
-				Interfaces: served(p, links),
-			})
+			device.Ports = append(device.Ports, h.port(d.Name, p, links))
 		}
 		out = append(out, device)
 	}
 	return out, nil
+}
+
+func (h *Host) port(device string, p sys.Port, links []sys.Link) Port {
+	out := Port{
+		Number:     p.Number,
+		LinkLayer:  LinkLayer(p.LinkLayer),
+		State:      portState(p.State),
+		Interfaces: served(p, links),
+	}
+	for _, g := range p.GIDs {
+		out.GIDs = append(out.GIDs, GID{Index: g.Index, GID: g.GID, Type: GIDType(g.Type), Interface: g.Interface})
+	}
+	// A table that can't be read costs the P_Keys, not the inventory.
+	if pkeys, err := h.kernel.PKeys(device, p.Number); err == nil {
+		out.PKeys = pkeys
+	}
+	return out
+}
+
+// nodeGUID leaves out the one of zeros, which is none.
+func nodeGUID(s string) string {
+	if strings.Trim(s, "0:") == "" {
+		return ""
+	}
+	return s
 }
 
 // portState reads sysfs's "4: ACTIVE".
