@@ -28,13 +28,34 @@ func inventory() []Scenario {
 				{Name: device0, NUMANode: -1, Ports: port("child0", link0)},
 				{Name: device1, NUMANode: -1, Ports: port(link1)},
 			}
-			if diff := cmp.Diff(want, devices, cmpopts.IgnoreFields(rdma.Device{}, "NodeGUID")); diff != "" {
+			opts := cmp.Options{
+				cmpopts.IgnoreFields(rdma.Device{}, "NodeGUID", "UVerbs"),
+				cmpopts.IgnoreFields(rdma.Port{}, "GIDs", "PKeys"),
+			}
+			if diff := cmp.Diff(want, devices, opts); diff != "" {
 				t.Errorf("devices (-want +got):\n%s", diff)
 			}
 			for _, d := range devices {
 				if len(d.NodeGUID) != len("0011:2233:4455:6677") || d.NodeGUID == "0000:0000:0000:0000" {
 					t.Errorf("device %s: got node GUID %q, want four groups of four digits", d.Name, d.NodeGUID)
 				}
+			}
+		}},
+		{"ports are listed with their GIDs and P_Keys", func(t *testing.T, m Machine) {
+			devices, err := m.Host().Devices(nil)
+			if err != nil || len(devices) == 0 {
+				t.Fatalf("got devices %+v, error %v", devices, err)
+			}
+			port := devices[0].Ports[0]
+			for _, addr := range []string{"::ffff:10.0.0.2", "fd00::2"} {
+				if !slices.ContainsFunc(port.GIDs, func(g rdma.GID) bool {
+					return g.GID == netip.MustParseAddr(addr) && g.Type == rdma.RoCEv2 && g.Interface == link0
+				}) {
+					t.Errorf("got GIDs %+v, want %s of RoCE v2 on %s", port.GIDs, addr, link0)
+				}
+			}
+			if !slices.Equal(port.PKeys, []uint16{0xffff}) {
+				t.Errorf("got P_Keys %#x, want the default one alone", port.PKeys)
 			}
 		}},
 		{"interfaces are those that rdma_cm can bind to", func(t *testing.T, m Machine) {
