@@ -20,8 +20,10 @@ var ErrUnavailable = errors.New("no rdma_cm in this kernel: is the module rdma_u
 type OpError struct {
 	// Op is what was tried: "join", "leave", "attach", "detach", "bind", ...
 	Op string
-	// Group that it was about, if any.
-	Group netip.Addr
+	// Group that it was about, if any; with Verbatim it is an MGID that was, or
+	// was to be, joined by JoinMGID.
+	Group    netip.Addr
+	Verbatim bool
 	// Interface is the network interface of the id, where it is known.
 	Interface string
 	// Addr is the address that the id is bound to, if any.
@@ -38,6 +40,9 @@ func (e *OpError) Error() string {
 	b.WriteString(e.Op)
 	if e.Path != "" {
 		b.WriteString(" " + e.Path)
+	}
+	if e.Verbatim {
+		b.WriteString(" MGID")
 	}
 	if e.Group.IsValid() {
 		b.WriteString(" " + e.Group.String())

@@ -2,7 +2,6 @@ package rdma
 
 import (
 	"fmt"
-	"net/netip"
 )
 
 // EventType is the type of an Event.
@@ -56,41 +55,4 @@ type Event struct {
 	Err error
 	// Params of MulticastJoined.
 	Params Params
-}
-
-// Params is what the kernel tells about a membership: what a sender needs for
-// its address handle and a receiver for attaching its queue pair. Sources:
-// struct rdma_ucm_ud_param, cma_make_mc_event.
-type Params struct {
-	// MGID and MLID name the group on the wire; both are needed to attach and,
-	// the same pair, to detach. MLID is 0 on RoCE.
-	MGID netip.Addr
-	MLID uint16
-	// QKey is the group's Q_Key: 0x01234567 in port space UDP.
-	QKey uint32
-	// QPN is the destination queue pair number: 0xFFFFFF, as for every group.
-	QPN uint32
-	// GIDIndex is the source GID's index in the port's table, and GID its value,
-	// the zero Addr where it couldn't be read. An index can change while the
-	// GID stays: look it up again by value before use.
-	GIDIndex int
-	GID      netip.Addr
-	// GIDType is the source GID's; "" on InfiniBand, or where it isn't known.
-	GIDType GIDType
-	// PKey is the P_Key of the id's interface, and PKeyIndex its index in the
-	// port's table, which a queue pair needs; -1 where it couldn't be looked up.
-	// On RoCE, 0xFFFF and 0.
-	PKey      uint16
-	PKeyIndex int
-	// The rest of the address vector. IsGlobal: packets carry a GRH.
-	FlowLabel    uint32
-	HopLimit     uint8
-	TrafficClass uint8
-	SL           uint8
-	SrcPathBits  uint8
-	StaticRate   uint8
-	IsGlobal     bool
-	// Device and Port are the RDMA port that is a member.
-	Device string
-	Port   int
 }

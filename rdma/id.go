@@ -46,8 +46,9 @@ type ID struct {
 	closed bool
 	addr   netip.Addr
 	link   string
-	device string
 	joined map[groupKey]*Membership
+
+	source source // set by Bind, before there is a membership to ask it
 }
 
 // NewID creates an id in a network namespace (nil: the calling process's). The
@@ -100,7 +101,9 @@ func (id *ID) Bind(addr netip.Addr) error {
 		if err != nil {
 			return err
 		}
-		id.device, id.link = id.channel.host.names(ns, bound.DeviceIndex, addr)
+		var device string
+		device, id.link = id.channel.host.names(ns, bound.DeviceIndex, addr)
+		id.source.bind(id.channel.host.kernel, device, addr, bound)
 		return nil
 	})
 	if err != nil {
@@ -123,7 +126,7 @@ func (id *ID) Close() error {
 	}
 	err := id.release()
 	if _, derr := id.channel.cm.Destroy(id.id); derr != nil {
-		err = errors.Join(err, id.error("destroy id", netip.Addr{}, derr))
+		err = errors.Join(err, id.error("destroy id", groupKey{}, derr))
 	}
 	return err
 }
@@ -153,8 +156,8 @@ func (id *ID) release() error {
 }
 
 // error makes the OpError of a call on this id.
-func (id *ID) error(op string, group netip.Addr, err error) error {
-	return &OpError{Op: op, Group: group, Interface: id.link, Addr: id.addr, Err: err}
+func (id *ID) error(op string, group groupKey, err error) error {
+	return &OpError{Op: op, Group: group.addr, Verbatim: group.mgid, Interface: id.link, Addr: id.addr, Err: err}
 }
 
 // JoinMode is what a membership is for.
@@ -232,19 +235,18 @@ func isGroup(group netip.Addr) bool {
 const notAGroup = "not a multicast address in canonical form"
 
 func (id *ID) join(key groupKey, opts JoinOptions) (*Membership, error) {
-	group := key.addr
 	id.mu.Lock()
 	defer id.mu.Unlock()
 	if id.closed {
-		return nil, id.error("join", group, net.ErrClosed)
+		return nil, id.error("join", key, net.ErrClosed)
 	}
 	switch {
-	case !isGroup(group) || key.mgid && !group.Is6():
-		return nil, id.error("join", group, &refusal{notAGroup, syscall.EINVAL})
+	case !isGroup(key.addr) || key.mgid && !key.addr.Is6():
+		return nil, id.error("join", key, &refusal{notAGroup, syscall.EINVAL})
 	case opts.Mode != FullMember && opts.Mode != SendOnlyFullMember:
-		return nil, id.error("join", group, &refusal{"unknown " + opts.Mode.String(), syscall.EINVAL})
+		return nil, id.error("join", key, &refusal{"unknown " + opts.Mode.String(), syscall.EINVAL})
 	case id.joined[key] != nil:
-		return nil, id.error("join", group, &refusal{"joined on this id already", syscall.EADDRINUSE})
+		return nil, id.error("join", key, &refusal{"joined on this id already", syscall.EADDRINUSE})
 	}
 	m := &Membership{id: id, group: key, mode: opts.Mode, qp: opts.QP}
 	if err := m.join(opts.Timeout); err != nil {
@@ -278,15 +280,14 @@ func (id *ID) Leave(group netip.Addr) error { return id.leave(groupKey{group, fa
 func (id *ID) LeaveMGID(mgid netip.Addr) error { return id.leave(groupKey{mgid, true}) }
 
 func (id *ID) leave(key groupKey) error {
-	group := key.addr
 	id.mu.Lock()
 	defer id.mu.Unlock()
 	if id.closed {
-		return id.error("leave", group, net.ErrClosed)
+		return id.error("leave", key, net.ErrClosed)
 	}
 	m := id.joined[key]
 	if m == nil {
-		return id.error("leave", group, &refusal{"not joined on this id", syscall.EADDRNOTAVAIL})
+		return id.error("leave", key, &refusal{"not joined on this id", syscall.EADDRNOTAVAIL})
 	}
 	err := m.leave()
 	id.channel.forget(m.cookie)

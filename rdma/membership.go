@@ -71,7 +71,7 @@ func (m *Membership) join(timeout time.Duration) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if !c.registerMembership(m) {
-		return m.id.error("join", m.group.addr, net.ErrClosed)
+		return m.id.error("join", m.group, net.ErrClosed)
 	}
 	join := c.cm.Join
 	if m.group.mgid {
@@ -81,7 +81,7 @@ func (m *Membership) join(timeout time.Duration) error {
 	if err != nil {
 		c.forget(m.cookie)
 		m.state = stateLeft
-		return m.id.error("join", m.group.addr, err)
+		return m.id.error("join", m.group, err)
 	}
 	m.handle = handle
 	if timeout <= 0 {
@@ -99,7 +99,7 @@ func (m *Membership) joined(ud sys.UDParam) (Event, bool) {
 		return Event{}, false
 	}
 	m.deadline.Stop()
-	params := m.params(ud)
+	params := m.id.source.params(ud)
 	if m.qp != nil && m.mode == FullMember {
 		if err := m.qp.AttachMulticast(params.MGID, params.MLID); err != nil {
 			m.state = stateFailed
@@ -109,31 +109,6 @@ func (m *Membership) joined(ud sys.UDParam) (Event, bool) {
 	}
 	m.state = stateJoined
 	return Event{Type: MulticastJoined, ID: m.id, Membership: m, Params: params}, true
-}
-
-func (m *Membership) params(ud sys.UDParam) Params {
-	p := Params{
-		MGID:         netip.AddrFrom16(ud.MGID),
-		MLID:         ud.MLID,
-		QKey:         ud.QKey,
-		QPN:          ud.QPN,
-		GIDIndex:     int(ud.SGIDIndex),
-		FlowLabel:    ud.FlowLabel,
-		HopLimit:     ud.HopLimit,
-		TrafficClass: ud.TrafficClass,
-		SL:           ud.SL,
-		SrcPathBits:  ud.SrcPathBits,
-		StaticRate:   ud.StaticRate,
-		IsGlobal:     ud.IsGlobal,
-		Device:       m.id.device,
-		Port:         int(ud.Port),
-	}
-	// A GID that can't be read, because its interface went this moment, isn't
-	// the membership's failure.
-	if gid, err := m.id.channel.host.kernel.GID(p.Device, p.Port, p.GIDIndex); err == nil {
-		p.GID = gid.GID
-	}
-	return p
 }
 
 // failed takes an error event. After the first the membership is failed
@@ -154,7 +129,7 @@ func (m *Membership) failed(err error) (Event, bool) {
 }
 
 func (m *Membership) errorEvent(op string, err error) Event {
-	return Event{Type: MulticastError, ID: m.id, Membership: m, Err: m.id.error(op, m.group.addr, err)}
+	return Event{Type: MulticastError, ID: m.id, Membership: m, Err: m.id.error(op, m.group, err)}
 }
 
 // expire cancels a join that has no answer at its deadline.
@@ -187,7 +162,7 @@ func (m *Membership) leave() error {
 		return nil
 	}
 	if err := m.qp.DetachMulticast(m.mgid, m.mlid); err != nil {
-		return m.id.error("detach", m.group.addr, err)
+		return m.id.error("detach", m.group, err)
 	}
 	return nil
 }
@@ -202,7 +177,7 @@ func (m *Membership) leaveKernel() error {
 	_, err := m.id.channel.cm.Leave(m.handle)
 	m.kernelLeft = err == nil || errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ENXIO)
 	if err != nil {
-		return m.id.error("leave", m.group.addr, err)
+		return m.id.error("leave", m.group, err)
 	}
 	return nil
 }

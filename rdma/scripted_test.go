@@ -3,90 +3,11 @@ package rdma
 import (
 	"errors"
 	"net/netip"
-	"os"
-	"sync"
 	"syscall"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/rdma-multicast/rdma-multicast/rdma/internal/sys"
 )
-
-// scripted is a kernel that answers every call and gives the events that it
-// is told to, whatever they are: those of InfiniBand, and nonsense.
-type scripted struct {
-	sys.Kernel // nil: what isn't below isn't called
-
-	events chan sys.Event
-	errs   chan error
-	once   sync.Once
-	closed chan struct{}
-
-	mu   sync.Mutex
-	uids []uint64 // of ids and memberships, in their order
-}
-
-func newScripted() *scripted {
-	return &scripted{events: make(chan sys.Event), errs: make(chan error), closed: make(chan struct{})}
-}
-
-func (s *scripted) OpenCM() (sys.CM, error) { return s, nil }
-
-func (s *scripted) Links(sys.NetNS) ([]sys.Link, error) { return nil, syscall.EPERM }
-
-func (s *scripted) DeviceNames(sys.NetNS) (map[uint32]string, error) {
-	return map[uint32]string{0: "mlx5_0"}, nil
-}
-
-func (s *scripted) GID(string, int, int) (sys.GID, error) { return sys.GID{}, syscall.EINVAL }
-
-func (s *scripted) CreateID(_ sys.NetNS, uid uint64, _ uint16) (uint32, error) { return s.note(uid) }
-
-func (s *scripted) Join(_ uint32, uid uint64, _ netip.Addr, _ uint16) (uint32, error) {
-	return s.note(uid)
-}
-
-func (s *scripted) JoinMGID(_ uint32, uid uint64, _ netip.Addr, _ uint16) (uint32, error) {
-	return s.note(uid)
-}
-
-func (s *scripted) note(uid uint64) (uint32, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.uids = append(s.uids, uid)
-	return uint32(len(s.uids)), nil
-}
-
-func (s *scripted) Bind(uint32, netip.Addr) error { return nil }
-
-func (s *scripted) QueryAddr(uint32) (sys.BoundAddr, error) { return sys.BoundAddr{Port: 1}, nil }
-
-func (s *scripted) Leave(uint32) (uint32, error) { return 0, nil }
-
-func (s *scripted) Destroy(uint32) (uint32, error) { return 0, nil }
-
-func (s *scripted) GetEvent() (sys.Event, error) {
-	select {
-	case e := <-s.events:
-		return e, nil
-	case err := <-s.errs:
-		return sys.Event{}, err
-	case <-s.closed:
-		return sys.Event{}, os.ErrClosed
-	}
-}
-
-func (s *scripted) Close() error {
-	s.once.Do(func() { close(s.closed) })
-	return nil
-}
-
-// uid is the cookie of the nth id or membership.
-func (s *scripted) uid(n int) uint64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.uids[n]
-}
 
 type recordedQP struct{ calls []string }
 
@@ -105,6 +26,17 @@ func (q *recordedQP) DetachMulticast(mgid netip.Addr, mlid uint16) error {
 func openScripted(t testing.TB, opts JoinOptions) (*scripted, *Channel, *ID, *Membership) {
 	t.Helper()
 	s := newScripted()
+	ch, id := openOn(t, s)
+	m, err := id.Join(netip.MustParseAddr("239.1.1.7"), opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, ch, id, m
+}
+
+// openOn gives a channel with one bound id.
+func openOn(t testing.TB, s *scripted) (*Channel, *ID) {
+	t.Helper()
 	ch, err := NewHost(s).OpenChannel()
 	if err != nil {
 		t.Fatal(err)
@@ -121,11 +53,7 @@ func openScripted(t testing.TB, opts JoinOptions) (*scripted, *Channel, *ID, *Me
 	if err := id.Bind(netip.MustParseAddr("10.0.0.2")); err != nil {
 		t.Fatal(err)
 	}
-	m, err := id.Join(netip.MustParseAddr("239.1.1.7"), opts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s, ch, id, m
+	return ch, id
 }
 
 // infiniBandJoin is the event of a group as InfiniBand gives it.
@@ -134,30 +62,6 @@ func infiniBandJoin(uid uint64) sys.Event {
 		QPN: sys.QPNMulticast, QKey: 0x01234567, MGID: netip.MustParseAddr("ff12:4001:ffff::f01:107").As16(), MLID: 0xc003,
 		SL: 2, FlowLabel: 5, HopLimit: 1, TrafficClass: 7, StaticRate: 3, SrcPathBits: 1, IsGlobal: true, Port: 1, SGIDIndex: 4,
 	}}
-}
-
-func TestInfiniBandMGIDAndMLIDReachQueuePairAndParams(t *testing.T) {
-	qp := &recordedQP{}
-	s, ch, id, m := openScripted(t, JoinOptions{QP: qp})
-	s.events <- infiniBandJoin(s.uid(1))
-	e, err := ch.Next(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := Event{Type: MulticastJoined, ID: id, Membership: m, Params: Params{
-		MGID: netip.MustParseAddr("ff12:4001:ffff::f01:107"), MLID: 0xc003, QKey: 0x01234567, QPN: 0xFFFFFF, GIDIndex: 4,
-		FlowLabel: 5, HopLimit: 1, TrafficClass: 7, SL: 2, SrcPathBits: 1, StaticRate: 3, IsGlobal: true, Device: "mlx5_0", Port: 1,
-	}}
-	if diff := cmp.Diff(want.Params, e.Params, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" || e.Membership != m || e.ID != id || e.Type != want.Type {
-		t.Errorf("event of %p %p (-want +got):\n%s", e.ID, e.Membership, diff)
-	}
-	if err := id.Leave(m.Group()); err != nil {
-		t.Fatal(err)
-	}
-	calls := []string{"attach [ff12:4001:ffff::f01:107]:49155", "detach [ff12:4001:ffff::f01:107]:49155"}
-	if diff := cmp.Diff(calls, qp.calls); diff != "" {
-		t.Errorf("calls (-want +got):\n%s", diff)
-	}
 }
 
 func TestErrorsOfEitherSignAreTold(t *testing.T) {

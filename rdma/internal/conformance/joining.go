@@ -26,6 +26,8 @@ func joining() []Scenario {
 				QPN:      0xFFFFFF,
 				GIDIndex: e.Params.GIDIndex, // what else the port serves decides
 				GID:      netip.MustParseAddr("::ffff:10.0.0.2"),
+				GIDType:  rdma.RoCEv2,
+				PKey:     0xffff,
 				HopLimit: 64,
 				IsGlobal: true,
 				Port:     1,
@@ -33,6 +35,14 @@ func joining() []Scenario {
 			}
 			if diff := cmp.Diff(want, e.Params, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
 				t.Errorf("parameters (-want +got):\n%s", diff)
+			}
+		}},
+		{"the join's GID is in the port's table at the join's index", func(t *testing.T, m Machine) {
+			ch := OpenChannel(t, m)
+			p := Join(t, ch, Bind(t, ch, addr0()), group, rdma.JoinOptions{}).Params
+			gid, err := m.Kernel().GID(p.Device, p.Port, p.GIDIndex)
+			if err != nil || gid.GID != p.GID || gid.Type != string(p.GIDType) {
+				t.Errorf("got %+v, error %v in the table, want %v of %s", gid, err, p.GID, p.GIDType)
 			}
 		}},
 		{"a send-only member joins without IGMP", func(t *testing.T, m Machine) {
