@@ -8,13 +8,32 @@ import (
 	"net/netip"
 	"slices"
 	"syscall"
+	"time"
 )
 
 // kernel is the running kernel.
-type kernel struct{ sysfs sysfs }
+type kernel struct {
+	sysfs  sysfs
+	rescan time.Duration
+}
+
+// Option changes what New gives.
+type Option func(*kernel)
+
+// RescanEvery sets how often a device watch looks for what the kernel tells
+// nobody, instead of every 10 s.
+func RescanEvery(interval time.Duration) Option {
+	return func(k *kernel) { k.rescan = interval }
+}
 
 // New is the running kernel.
-func New() Kernel { return kernel{sysfs: sysfs{root: sysRoot("/sys")}} }
+func New(options ...Option) Kernel {
+	k := kernel{sysfs: sysfs{root: sysRoot("/sys")}, rescan: rescanEvery}
+	for _, o := range options {
+		o(&k)
+	}
+	return k
+}
 
 func (kernel) OpenCM() (CM, error) {
 	c, err := openCM(CMPath)
@@ -77,6 +96,18 @@ func (k kernel) PKeys(device string, port int) ([]uint16, error) {
 
 func (kernel) IGMP(ns NetNS, link string) (map[netip.Addr]int, error) { return igmp(ns, link) }
 
-func (kernel) WatchLinks(NetNS) (Watch, error) { return nil, syscall.ENOSYS }
+func (kernel) WatchLinks(ns NetNS) (Watch, error) {
+	w, err := watchLinks(ns)
+	if err != nil {
+		return nil, err
+	}
+	return w, nil
+}
 
-func (kernel) WatchDevices() (Watch, error) { return nil, syscall.ENOSYS }
+func (k kernel) WatchDevices() (Watch, error) {
+	w, err := k.watchDevices()
+	if err != nil {
+		return nil, err
+	}
+	return w, nil
+}
