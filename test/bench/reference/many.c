@@ -7,6 +7,7 @@
 // namespace's number, from 0; the interface's address in namespace n is
 // 10.77.(n/200).(n%200+1), group g is 239.77.0.(g+1).
 #define _GNU_SOURCE
+#define MULTICAST_JOIN 12 // enum rdma_cm_event_type: rdma_cma.h, which bites rdma_user_cm.h
 #include <arpa/inet.h>
 #include <err.h>
 #include <fcntl.h>
@@ -100,7 +101,7 @@ static void many(const char *pattern, int count, int groups)
 		if (poll(&p, 1, 30000) != 1)
 			errx(1, "no event after 30 s: %d of %d joined", joined, count * groups);
 		command(fd, RDMA_USER_CM_CMD_GET_EVENT, &get, sizeof(get), sizeof(event));
-		if (event.event != RDMA_CM_EVENT_MULTICAST_JOIN)
+		if (event.event != MULTICAST_JOIN)
 			errx(1, "event %u, status %d", event.event, (int)event.status);
 		joined++;
 	}
