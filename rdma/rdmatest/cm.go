@@ -1,17 +1,17 @@
 package rdmatest
 
 import (
+	"encoding/binary"
 	"net/netip"
 	"os"
 	"slices"
 	"syscall"
 
-	"github.com/rdma-multicast/rdma-multicast/rdma"
 	"github.com/rdma-multicast/rdma-multicast/rdma/internal/sys"
 )
 
-// file is an open rdma_cm device. Its methods answer as ucma.c and cma.c do for
-// a RoCE v2 port, the checks in the same order.
+// file is an open rdma_cm device. Its methods answer as ucma.c and cma.c do, the
+// checks in the same order.
 type file struct {
 	n      *Node
 	ready  chan struct{} // there may be an event
@@ -30,33 +30,24 @@ type event struct {
 
 // cmID is an rdma_cm id.
 type cmID struct {
-	file     *file
-	ns       *namespace
-	uid      uint64
-	number   uint32
-	ps       uint16
-	bound    bool
-	spoiled  bool  // by binding to an interface that isn't RDMA
-	link     *link // nil: not bound, or to the wildcard
-	addr     netip.Addr
-	nic      *nic // whose slot it holds
-	slot     int
-	removed  bool // its device is
-	reported uint32
+	file    *file
+	ns      *namespace
+	uid     uint64
+	number  uint32
+	ps      uint16
+	bound   bool
+	spoiled bool  // by binding to an interface that isn't RDMA
+	link    *link // nil: not bound, or to the wildcard
+	addr    netip.Addr
+	nic     *nic // that it is bound to
+	slot    int  // of its GID, on RoCE
+	// broadcastAddr is its IPoIB interface's at the time of binding, and so is
+	// the P_Key in it (struct rdma_dev_addr). qkey is once it is known.
+	broadcastAddr [20]byte
+	qkey          uint32
+	removed       bool // its device is
+	reported      uint32
 }
-
-// membership is a multicast handle.
-type membership struct {
-	id       *cmID
-	uid      uint64
-	handle   uint32
-	group    netip.Addr
-	sendOnly bool
-	reported uint32
-}
-
-// qkeyUDP is RDMA_UDP_QKEY.
-const qkeyUDP = 0x01234567
 
 func (f *file) CreateID(ns sys.NetNS, uid uint64, ps uint16) (uint32, error) {
 	f.n.fabric.mu.Lock()
@@ -134,14 +125,19 @@ func (f *file) Bind(number uint32, addr netip.Addr) error {
 	switch {
 	case l == nil:
 		return syscall.EADDRNOTAVAIL
-	case id.ps == sys.PortSpaceIPoIB: // for IPoIB interfaces only (cma_acquire_dev_by_src_ip)
+	case id.ps == sys.PortSpaceIPoIB && l.ib == nil: // for IPoIB interfaces only (cma_acquire_dev_by_src_ip)
 		return syscall.EINVAL
 	case l.nic == nil || id.spoiled:
 		id.spoiled = true // the id keeps to the interface that it found first
 		return syscall.ENODEV
 	}
 	id.bound, id.link, id.addr = true, l, addr
-	id.nic, id.slot = l.nic, l.nic.gidIndex(l, addr)
+	id.nic = l.nic
+	if l.ib != nil {
+		id.broadcastAddr = l.ib.broadcastAddr
+		return nil
+	}
+	id.slot = l.nic.gidIndex(l, addr)
 	id.nic.hold(id.slot)
 	return nil
 }
@@ -154,96 +150,13 @@ func (f *file) QueryAddr(number uint32) (sys.BoundAddr, error) {
 		return sys.BoundAddr{}, err
 	}
 	b := sys.BoundAddr{Source: id.addr}
-	if id.link != nil && id.link.nic != nil {
-		b.NodeGUID = id.link.nic.guid
+	if id.nic != nil {
+		b.NodeGUID = id.nic.guid
 		b.Port = portNumber
-		b.DeviceIndex = id.link.nic.index
+		b.DeviceIndex = id.nic.index
+		b.PKey = id.pkey() // 0 on RoCE
 	}
 	return b, nil
-}
-
-func (f *file) Join(number uint32, uid uint64, group netip.Addr, flags uint16) (uint32, error) {
-	f.n.fabric.mu.Lock()
-	defer f.n.fabric.mu.Unlock()
-	id, err := f.findLive(number)
-	if err != nil {
-		return 0, err
-	}
-	if err := f.n.fault(OpJoin, id.link, group); err != nil {
-		return 0, err
-	}
-	if id, err = f.findLive(number); err != nil {
-		return 0, err
-	}
-	switch {
-	case flags > sys.JoinSendOnlyFullMember || id.link == nil || group.IsUnspecified():
-		return 0, syscall.EINVAL
-	case id.link.gone:
-		return 0, syscall.ENODEV
-	case group.Is6():
-		return 0, rdma.ENOTSUPP
-	}
-	m := &membership{
-		id:       id,
-		uid:      uid,
-		handle:   lowestFree(f.n.memberships),
-		group:    group,
-		sendOnly: flags == sys.JoinSendOnlyFullMember,
-	}
-	f.n.memberships[m.handle] = m
-	if !m.sendOnly {
-		id.link.join(group)
-	}
-	switch fault, ok := f.n.take(OpJoinEvent, id.link, group); {
-	case ok && fault.Silent:
-	case ok && fault.Err != 0:
-		m.post(sys.EventMulticastError, fault.Err)
-	default:
-		m.post(sys.EventMulticastJoin, 0)
-	}
-	return m.handle, nil
-}
-
-func (f *file) JoinMGID(number uint32, _ uint64, _ netip.Addr, _ uint16) (uint32, error) {
-	f.n.fabric.mu.Lock()
-	defer f.n.fabric.mu.Unlock()
-	if _, err := f.findLive(number); err != nil {
-		return 0, err
-	}
-	return 0, rdma.ENOTSUPP
-}
-
-func (f *file) Leave(handle uint32) (uint32, error) {
-	f.n.fabric.mu.Lock()
-	defer f.n.fabric.mu.Unlock()
-	m, err := f.findMembership(handle)
-	if err != nil {
-		return 0, err
-	}
-	if err := f.n.fault(OpLeave, m.id.link, m.group); err != nil {
-		return 0, err
-	}
-	if m, err = f.findMembership(handle); err != nil {
-		return 0, err
-	}
-	m.end()
-	f.events = slices.DeleteFunc(f.events, func(e event) bool { return e.m == m })
-	return m.reported, nil
-}
-
-func (f *file) findMembership(handle uint32) (*membership, error) {
-	m := f.n.memberships[handle]
-	switch {
-	case f.isClosed:
-		return nil, os.ErrClosed
-	case m == nil:
-		return nil, syscall.ENOENT
-	case m.id.file != f:
-		return nil, syscall.EINVAL
-	case m.id.removed:
-		return nil, syscall.ENXIO
-	}
-	return m, nil
 }
 
 func (f *file) Destroy(number uint32) (uint32, error) {
@@ -316,40 +229,6 @@ func (f *file) post(e event) {
 	}
 }
 
-// post queues an event of a membership.
-func (m *membership) post(kind uint32, errno syscall.Errno) {
-	e := sys.Event{UID: m.uid, ID: m.handle, Type: kind, Status: -int32(errno)}
-	index := -1
-	if kind == sys.EventMulticastJoin && m.id.link.nic != nil {
-		index = m.id.link.nic.gidIndex(m.id.link, m.id.addr)
-	}
-	if kind == sys.EventMulticastJoin && index < 0 {
-		// The address went: ib_init_ah_from_mcmember fails, and the event tells
-		// no reason (cma_make_mc_event).
-		e.Type = sys.EventMulticastError
-	}
-	if index >= 0 {
-		e.UD = sys.UDParam{
-			QPN:       sys.QPNMulticast,
-			QKey:      qkeyUDP,
-			MGID:      m.group.As16(),
-			SGIDIndex: uint8(index),
-			HopLimit:  64,
-			IsGlobal:  true,
-			Port:      portNumber,
-		}
-	}
-	m.id.file.post(event{Event: e, id: m.id, m: m})
-}
-
-// end leaves; whoever calls it drops the events.
-func (m *membership) end() {
-	delete(m.id.file.n.memberships, m.handle)
-	if !m.sendOnly && !m.id.removed {
-		m.id.link.leave(m.group)
-	}
-}
-
 // destroy ends an id with its memberships and events.
 func (id *cmID) destroy() {
 	f := id.file
@@ -360,7 +239,7 @@ func (id *cmID) destroy() {
 	}
 	f.events = slices.DeleteFunc(f.events, func(e event) bool { return e.id == id })
 	delete(f.n.ids, id.number)
-	id.releaseGID()
+	id.release()
 }
 
 // deviceRemoved ends what an id holds on a device that goes. The handles stay,
@@ -368,18 +247,21 @@ func (id *cmID) destroy() {
 func (id *cmID) deviceRemoved() {
 	id.file.post(event{Event: sys.Event{UID: id.uid, ID: id.number, Type: sys.EventDeviceRemoval}, id: id})
 	for _, m := range id.file.n.memberships {
-		if m.id == id && !m.sendOnly {
-			id.link.leave(m.group)
+		if m.id == id {
+			m.leave()
 		}
 	}
 	id.removed = true
-	id.releaseGID()
+	id.release()
 }
 
-// releaseGID lets go of the slot that an id holds.
-func (id *cmID) releaseGID() {
-	if id.nic != nil {
+// release lets go of the device, and of the slot that an id holds there.
+func (id *cmID) release() {
+	if id.nic != nil && id.nic.ib == nil {
 		id.nic.release(id.slot)
-		id.nic = nil
 	}
+	id.nic = nil
 }
+
+// pkey is the one of an IPoIB interface.
+func (id *cmID) pkey() uint16 { return binary.BigEndian.Uint16(id.broadcastAddr[8:]) }

@@ -9,13 +9,16 @@ import (
 	"github.com/rdma-multicast/rdma-multicast/rdma"
 )
 
-// Fabric is a simulated RoCE v2 network: one switch that snoops IGMP, with a
-// port for each NIC of each node.
+// Fabric is a simulated network: a RoCE v2 one, which is one switch that snoops
+// IGMP, with a port for each NIC of each node; and InfiniBand subnets.
 type Fabric struct {
-	mu    sync.Mutex
-	nodes []*Node
+	mu      sync.Mutex
+	nodes   []*Node
+	subnets []*Subnet
 	// entries are the switch's: groups that a port reported.
 	entries map[netip.Addr]map[*nic]bool
+	work    []func() // see run
+	working bool
 }
 
 // SwitchPort is a port of the switch, named by the NIC at its other end.
@@ -74,6 +77,9 @@ func (f *Fabric) MDB() map[netip.Addr][]SwitchPort {
 
 // report is an IGMP membership report on the wire; f.mu is held.
 func (f *Fabric) report(port *nic, group netip.Addr) {
+	if port.down {
+		return
+	}
 	if f.entries[group] == nil {
 		f.entries[group] = map[*nic]bool{}
 	}
@@ -90,4 +96,30 @@ func (f *Fabric) leave(port *nic, group netip.Addr) {
 	if len(f.entries[group]) == 0 {
 		delete(f.entries, group)
 	}
+}
+
+// forget is a port of the switch that lost its carrier; f.mu is held.
+func (f *Fabric) forget(port *nic) {
+	for group, ports := range f.entries {
+		delete(ports, port)
+		if len(ports) == 0 {
+			delete(f.entries, group)
+		}
+	}
+}
+
+// run does work, after whatever is being done: what the kernel has work queues
+// for, in the order in which it was asked for. f.mu is held.
+func (f *Fabric) run(work func()) {
+	f.work = append(f.work, work)
+	if f.working {
+		return
+	}
+	f.working = true
+	for len(f.work) > 0 {
+		next := f.work[0]
+		f.work = f.work[1:]
+		next()
+	}
+	f.working = false
 }

@@ -4,8 +4,6 @@ import (
 	"net/netip"
 	"slices"
 	"syscall"
-
-	"github.com/rdma-multicast/rdma-multicast/rdma/internal/sys"
 )
 
 // Op is what a Fault hits.
@@ -26,8 +24,8 @@ const (
 type Fault struct {
 	// Op is what it hits.
 	Op Op
-	// Group and Interface narrow it down; their zero values match any. Group is
-	// known to OpJoin, OpJoinEvent and OpLeave, Interface to these and OpDestroy.
+	// Group and Interface narrow it down; their zero values match any. Group, an
+	// address or a verbatim MGID, is known to OpJoin, OpJoinEvent and OpLeave, Interface to these and OpDestroy.
 	Group     netip.Addr
 	Interface string
 	// Err is what the call answers, nothing having been done. OpJoinEvent: what
@@ -60,14 +58,14 @@ func (n *Node) Inject(f Fault) (remove func()) {
 }
 
 // FailMemberships tells every membership of a group on the node that it is
-// lost: MULTICAST_ERROR with an errno, as a restarted subnet manager gives
-// ENETRESET. The kernel's memberships stay until they are left.
+// lost: MULTICAST_ERROR with an errno. The kernel's memberships stay until they
+// are left, and so do the network's: Subnet.FailOver is what takes those.
 func (n *Node) FailMemberships(group netip.Addr, errno syscall.Errno) {
 	n.fabric.mu.Lock()
 	defer n.fabric.mu.Unlock()
 	for _, m := range n.memberships {
-		if m.group == group {
-			m.post(sys.EventMulticastError, errno)
+		if m.group.addr == group {
+			m.fail(errno)
 		}
 	}
 }

@@ -19,12 +19,30 @@ type gidEntry struct {
 
 func (e gidEntry) valid() bool { return e.link != nil && !e.deleted }
 
-// seen is the entry as sysfs shows it.
-func (e gidEntry) seen(index int) sys.GID {
-	return sys.GID{Index: index, GID: e.gid, Type: "RoCE v2", Interface: e.link.name}
+// What follows is called with fabric.mu held.
+
+// table are the valid entries of a port's GID table as sysfs shows them. An
+// InfiniBand port has one, and sysfs spells its type as RoCE v1's.
+func (d *nic) table() []sys.GID {
+	if d.ib != nil {
+		return []sys.GID{{GID: d.ib.gid(), Type: "IB/RoCE v1"}}
+	}
+	var out []sys.GID
+	for i, e := range d.gids {
+		if e.valid() {
+			out = append(out, sys.GID{Index: i, GID: e.gid, Type: "RoCE v2", Interface: e.link.name})
+		}
+	}
+	return out
 }
 
-// What follows is called with fabric.mu held.
+// slots is how long the table is.
+func (d *nic) slots() int {
+	if d.ib != nil {
+		return 1
+	}
+	return len(d.gids)
+}
 
 // serve gives an interface GIDs: the default one and one for each address.
 func (d *nic) serve(l *link) {

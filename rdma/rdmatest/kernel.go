@@ -81,7 +81,7 @@ func (k kernel) Links(ns sys.NetNS) ([]sys.Link, error) {
 			Index:        l.index,
 			Name:         l.name,
 			Loopback:     l.name == loopback,
-			HardwareAddr: l.mac[:],
+			HardwareAddr: l.hardwareAddr(),
 			Addrs:        slices.Clone(l.addrs),
 		})
 	}
@@ -110,28 +110,23 @@ func (k kernel) Devices(ns sys.NetNS) ([]sys.Device, error) {
 	}
 	var out []sys.Device
 	for _, d := range k.n.nics {
-		p := sys.Port{Number: portNumber, LinkLayer: linkLayer, State: "4: ACTIVE"}
-		for i, e := range d.gids {
-			if e.valid() {
-				p.GIDs = append(p.GIDs, e.seen(i))
-			}
-		}
 		g := d.guid
 		out = append(out, sys.Device{
 			Name:     d.name,
 			NodeGUID: fmt.Sprintf("%04x:%04x:%04x:%04x", g>>48, g>>32&0xffff, g>>16&0xffff, g&0xffff),
 			NUMANode: -1,
-			Ports:    []sys.Port{p},
+			UVerbs:   fmt.Sprintf("uverbs%d", d.uverbs),
+			Ports: []sys.Port{{
+				Number: portNumber, LinkLayer: d.linkLayer(), State: d.state(), GIDs: d.table(),
+			}},
 		})
 	}
 	slices.SortFunc(out, func(a, b sys.Device) int { return cmp.Compare(a.Name, b.Name) })
 	return out, nil
 }
 
-// Every device has one port, and that is Ethernet.
 const (
-	portNumber = 1
-	linkLayer  = "Ethernet"
+	portNumber = 1 // the only one of every device
 	// defaultPKey is the default partition's, full member.
 	defaultPKey = 0xffff
 )
@@ -139,31 +134,38 @@ const (
 func (k kernel) LinkLayer(device string, port int) (string, error) {
 	k.n.fabric.mu.Lock()
 	defer k.n.fabric.mu.Unlock()
-	if k.n.findNIC(device) == nil || port != portNumber {
+	d := k.n.findNIC(device)
+	if d == nil || port != portNumber {
 		return "", syscall.ENOENT
 	}
-	return linkLayer, nil
+	return d.linkLayer(), nil
 }
 
 func (k kernel) GID(device string, port, index int) (sys.GID, error) {
 	k.n.fabric.mu.Lock()
 	defer k.n.fabric.mu.Unlock()
 	d := k.n.findNIC(device)
-	if d == nil || port != portNumber || index < 0 || index >= len(d.gids) {
+	if d == nil || port != portNumber || index < 0 || index >= d.slots() {
 		return sys.GID{}, syscall.ENOENT
 	}
-	if e := d.gids[index]; e.valid() {
-		return e.seen(index), nil
+	for _, g := range d.table() {
+		if g.Index == index {
+			return g, nil
+		}
 	}
 	return sys.GID{Index: index, GID: netip.IPv6Unspecified()}, nil
 }
 
-// PKeys is the table of Soft-RoCE: the default partition alone.
+// PKeys is the port's table; Soft-RoCE has the default partition alone.
 func (k kernel) PKeys(device string, port int) ([]uint16, error) {
 	k.n.fabric.mu.Lock()
 	defer k.n.fabric.mu.Unlock()
-	if k.n.findNIC(device) == nil || port != portNumber {
+	d := k.n.findNIC(device)
+	switch {
+	case d == nil || port != portNumber:
 		return nil, syscall.ENOENT
+	case d.ib != nil:
+		return slices.Clone(d.ib.pkeys), nil
 	}
 	return []uint16{defaultPKey}, nil
 }

@@ -31,13 +31,16 @@ type Node struct {
 	memberships map[uint32]*membership
 }
 
-// nic is a RoCE device with one port.
+// nic is an RDMA device with one port, RoCE where ib is nil.
 type nic struct {
-	node  *Node
-	name  string
-	index uint32 // ibdev index
-	guid  uint64
-	gids  []gidEntry
+	node   *Node
+	name   string
+	index  uint32 // ibdev index
+	uverbs int
+	guid   uint64
+	gids   []gidEntry // RoCE
+	down   bool       // RoCE: no carrier
+	ib     *port
 }
 
 type namespace struct {
@@ -50,8 +53,10 @@ type link struct {
 	ns    *namespace
 	index int
 	name  string
-	mac   [6]byte
-	nic   *nic // nil: not RDMA
+	mac   [6]byte // Ethernet
+	nic   *nic    // nil: not RDMA
+	ib    *ipoib  // nil: not IPoIB
+	down  bool    // administratively
 	addrs []netip.Prefix
 	igmp  map[netip.Addr]int // users of each group
 	gone  bool
@@ -75,30 +80,27 @@ func (n *Node) AddNIC(device, netdev string, addrs ...netip.Prefix) {
 func (n *Node) AddDevice(device, netdev string) {
 	n.fabric.mu.Lock()
 	defer n.fabric.mu.Unlock()
-	if n.findNIC(device) != nil {
-		panic("rdmatest: a second device " + device)
-	}
 	l := n.mustLink("", netdev)
-	n.nextIndex++
-	d := &nic{node: n, name: device, index: uint32(n.nextIndex), guid: guid(l.mac)}
-	n.nics = append(n.nics, d)
-	n.devicesChanged()
+	d := n.addDevice(device)
+	d.guid = guid(l.mac)
 	d.serve(l)
 }
 
-// RemoveDevice takes a device away from under its interface, as "rdma link
-// delete" does: every id on it gets DEVICE_REMOVAL and loses its memberships.
+// RemoveDevice takes a device away: every id on it gets DEVICE_REMOVAL and loses
+// its memberships. A RoCE device goes from under its interfaces, as "rdma link
+// delete" does it; with an InfiniBand one its IPoIB interfaces go, and the
+// subnet manager takes its port out of every group.
 func (n *Node) RemoveDevice(device string) {
 	n.fabric.mu.Lock()
 	defer n.fabric.mu.Unlock()
-	d := n.findNIC(device)
-	if d == nil {
-		panic("rdmatest: no device " + device)
-	}
+	d := n.mustNIC(device)
 	for _, id := range n.ids {
-		if id.link != nil && id.link.nic == d {
+		if id.nic == d {
 			id.deviceRemoved()
 		}
+	}
+	if d.ib != nil {
+		d.ib.remove()
 	}
 	for _, ns := range n.namespaces {
 		for _, l := range ns.links {
@@ -128,6 +130,9 @@ func (n *Node) AddMACVLAN(path, netdev, parent string, addrs ...netip.Prefix) {
 	defer n.fabric.mu.Unlock()
 	p := n.mustLink("", parent)
 	l := n.addLink(path, netdev, addrs)
+	if p.ib != nil {
+		panic("rdmatest: a macvlan on the IPoIB interface " + parent)
+	}
 	if p.nic != nil {
 		p.nic.serve(l)
 	}
@@ -141,8 +146,9 @@ func (n *Node) AddPlainInterface(path, netdev string, addrs ...netip.Prefix) {
 	n.addLink(path, netdev, addrs)
 }
 
-// DeleteInterface deletes an interface. Memberships on it are lost without an
-// IGMP leave on the wire and without an event.
+// DeleteInterface deletes an interface. RoCE memberships on it are lost without
+// an IGMP leave on the wire and without an event; InfiniBand ones, which are the
+// port's, stay until they are left.
 func (n *Node) DeleteInterface(path, netdev string) {
 	n.fabric.mu.Lock()
 	defer n.fabric.mu.Unlock()
@@ -162,7 +168,7 @@ func (n *Node) AddAddress(path, netdev string, addr netip.Prefix) {
 	}
 	l.addrs = append(l.addrs, addr)
 	n.linksChanged(l.ns)
-	if l.nic != nil {
+	if l.nic != nil && l.ib == nil {
 		l.nic.addGID(l, netip.AddrFrom16(addr.Addr().As16()))
 	}
 }
@@ -179,7 +185,7 @@ func (n *Node) DeleteAddress(path, netdev string, addr netip.Prefix) {
 	}
 	l.addrs = slices.DeleteFunc(l.addrs, func(p netip.Prefix) bool { return p == addr })
 	n.linksChanged(l.ns)
-	if l.nic != nil {
+	if l.nic != nil && l.ib == nil {
 		l.nic.deleteGID(l, addr.Addr())
 	}
 }
@@ -237,6 +243,29 @@ func (n *Node) newNamespace(path string) *namespace {
 
 const loopback = "lo"
 
+// addDevice adds a device without ports.
+func (n *Node) addDevice(name string) *nic {
+	if n.findNIC(name) != nil {
+		panic("rdmatest: a second device " + name)
+	}
+	n.nextIndex++
+	d := &nic{node: n, name: name, index: uint32(n.nextIndex)}
+	for slices.ContainsFunc(n.nics, func(x *nic) bool { return x.uverbs == d.uverbs }) {
+		d.uverbs++
+	}
+	n.nics = append(n.nics, d)
+	n.devicesChanged()
+	return d
+}
+
+func (n *Node) mustNIC(name string) *nic {
+	d := n.findNIC(name)
+	if d == nil {
+		panic("rdmatest: no device " + name)
+	}
+	return d
+}
+
 func (n *Node) mustNamespace(path string) *namespace {
 	ns := n.namespaces[path]
 	if ns == nil {
@@ -286,7 +315,7 @@ func (n *Node) addLink(path, name string, addrs []netip.Prefix) *link {
 func (n *Node) memberOn(d *nic, group netip.Addr) bool {
 	for _, ns := range n.namespaces {
 		for _, l := range ns.links {
-			if l.nic == d && l.igmp[group] > 0 {
+			if l.nic == d && !l.down && l.igmp[group] > 0 {
 				return true
 			}
 		}
@@ -315,19 +344,31 @@ func (ns *namespace) byAddr(addr netip.Addr) *link {
 	return nil
 }
 
-// delete ends an interface: its GIDs go, its memberships go silently.
+// delete ends an interface: on RoCE its GIDs go, and its memberships silently; on
+// InfiniBand these are the port's, and stay.
 func (l *link) delete() {
 	l.gone = true
 	clear(l.igmp)
-	if l.nic != nil {
+	switch {
+	case l.ib != nil:
+		l.ib.remove()
+	case l.nic != nil:
 		l.nic.deleteGIDs(l)
 	}
+}
+
+// hardwareAddr is 6 bytes on Ethernet, 20 on IPoIB.
+func (l *link) hardwareAddr() []byte {
+	if l.ib != nil {
+		return l.ib.hardwareAddr()
+	}
+	return slices.Clone(l.mac[:])
 }
 
 // join counts an IGMP user (ip_mc_inc_group).
 func (l *link) join(group netip.Addr) {
 	l.igmp[group]++
-	if l.igmp[group] == 1 && l.nic != nil {
+	if l.igmp[group] == 1 && l.nic != nil && !l.down {
 		l.nic.node.fabric.report(l.nic, group)
 	}
 }

@@ -29,6 +29,8 @@ type Member struct {
 	NetNS, Interface string
 	Group            netip.Addr
 	SendOnly         bool
+	// Verbatim: Group is an MGID, joined by JoinMGID.
+	Verbatim bool
 }
 
 // Memberships are the rdma_cm memberships alive on the node, those on
@@ -41,7 +43,8 @@ func (n *Node) Memberships() []Member {
 		out = append(out, Member{
 			NetNS:     m.id.ns.path,
 			Interface: m.id.link.name,
-			Group:     m.group,
+			Group:     m.group.addr,
+			Verbatim:  m.group.verbatim,
 			SendOnly:  m.sendOnly,
 		})
 	}
