@@ -13,31 +13,33 @@ import (
 	"testing"
 )
 
+// reasonFolders are where the words are that objects show as reasons.
+var reasonFolders = []string{"../internal/membership", "../controllers", "../api/v1alpha1"}
+
 // Every reason that a pod, a group or a node can show is explained.
 func TestReasonsAreExplained(t *testing.T) {
-	explained := read(t, "troubleshooting.md") + read(t, "concepts.md")
-	for _, dir := range []string{"../internal/membership", "../controllers", "../api/v1alpha1"} {
-		reasons := reasonConstants(t, dir)
-		if len(reasons) == 0 {
-			t.Errorf("no constant in %s is named Reason...: has it moved?", dir)
-		}
-		for _, reason := range reasons {
-			if !strings.Contains(explained, "`"+reason+"`") {
-				t.Errorf("reason %s of %s is explained neither in troubleshooting.md nor in concepts.md", reason, dir)
+	explained := read(t, "troubleshooting.md") + read(t, "groups.md")
+	for _, dir := range reasonFolders {
+		for _, reason := range stringConstants(t, dir, "reason") {
+			if !strings.Contains(explained, "| `"+reason+"` |") {
+				t.Errorf("reason %s of %s is in no table of troubleshooting.md or groups.md", reason, dir)
 			}
 		}
 	}
+	if reasons := stringConstants(t, "../api/v1alpha1", "reason"); len(reasons) < 40 {
+		t.Errorf("only %d constants of the API are named Reason...: have they moved?", len(reasons))
+	}
 }
 
-// reasonConstants are the values of string constants named Reason... or
-// reason... in a package.
-func reasonConstants(t *testing.T, dir string) []string {
+// stringConstants are the values of string constants in a package whose names
+// begin so, in upper or lower case.
+func stringConstants(t *testing.T, dir, prefix string) []string {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	var reasons []string
+	var values []string
 	for _, path := range files {
 		if strings.HasSuffix(path, "_test.go") {
 			continue
@@ -52,7 +54,7 @@ func reasonConstants(t *testing.T, dir string) []string {
 				return true
 			}
 			for i, name := range spec.Names {
-				if !strings.HasPrefix(strings.ToLower(name.Name), "reason") || i >= len(spec.Values) {
+				if !strings.HasPrefix(strings.ToLower(name.Name), prefix) || i >= len(spec.Values) {
 					continue
 				}
 				if value, ok := spec.Values[i].(*ast.BasicLit); ok && value.Kind == token.STRING {
@@ -60,13 +62,13 @@ func reasonConstants(t *testing.T, dir string) []string {
 					if err != nil {
 						t.Fatal(err)
 					}
-					reasons = append(reasons, text)
+					values = append(values, text)
 				}
 			}
 			return false
 		})
 	}
-	return reasons
+	return values
 }
 
 // Links to files and headings of the repository lead somewhere.
