@@ -22,6 +22,10 @@ type Interface struct {
 	Device    string
 	Port      int
 	LinkLayer LinkLayer
+	// PKey is the P_Key of an IPoIB interface, with the full member's bit
+	// (0x8000) whatever the port's membership in the partition: 0x8001 of the
+	// child ib0.8001. 0xFFFF on RoCE.
+	PKey uint16
 }
 
 // Interfaces lists the RDMA-capable interfaces of a network namespace (nil: the
@@ -120,7 +124,7 @@ func (h *Host) probeLink(cm sys.CM, ns sys.NetNS, l sys.Link, names map[uint32]s
 		if !ok || !known || (out.Device != "" && (device != out.Device || int(bound.Port) != out.Port)) {
 			continue
 		}
-		out.Device, out.Port = device, int(bound.Port)
+		out.Device, out.Port, out.PKey = device, int(bound.Port), interfacePKey(bound)
 		if p.Addr().Is4() {
 			v4 = append(v4, p)
 		} else {

@@ -49,6 +49,9 @@ type Device struct {
 	// NodeGUID is four groups of four hexadecimal digits, "0011:2233:4455:6677";
 	// "" where the device hasn't been given one, as a virtual function may not.
 	NodeGUID string
+	// IWARP: the device speaks iWARP, which has no multicast, instead of
+	// InfiniBand or RoCE.
+	IWARP bool
 	// NUMANode is the device's NUMA node, -1 where it has none.
 	NUMANode int
 	// UVerbs is the device's character device in /dev/infiniband, "uverbs0",
@@ -114,7 +117,13 @@ func (h *Host) Devices(ns *NetNS) ([]Device, error) {
 	}
 	out := make([]Device, 0, len(devices))
 	for _, d := range devices {
-		device := Device{Name: d.Name, NodeGUID: nodeGUID(d.NodeGUID), NUMANode: d.NUMANode, UVerbs: d.UVerbs}
+		device := Device{
+			Name:     d.Name,
+			NodeGUID: nodeGUID(d.NodeGUID),
+			IWARP:    strings.HasPrefix(d.NodeType, "4:"), // RDMA_NODE_RNIC
+			NUMANode: d.NUMANode,
+			UVerbs:   d.UVerbs,
+		}
 		for _, p := range d.Ports {
 			device.Ports = append(device.Ports, h.port(d.Name, p, links))
 		}

@@ -55,11 +55,12 @@ type Params struct {
 // the kernel doesn't tell with each of them. Looked up once, or the look-ups
 // would cost more than the join.
 type source struct {
-	kernel sys.Kernel
-	device string
-	port   int
-	addr   netip.Addr
-	pkey   uint16 // of an IPoIB interface; 0: the port is Ethernet
+	kernel   sys.Kernel
+	device   string
+	port     int
+	addr     netip.Addr
+	pkey     uint16
+	ethernet bool
 
 	mu        sync.Mutex
 	gidIndex  int
@@ -72,11 +73,20 @@ type source struct {
 // may change the table at any time, and nothing tells.
 const pkeyAge = time.Second
 
-// bind sets what binding an id tells. An IPoIB interface's P_Key always has the
-// full member's bit, in QUERY_ADDR as in its broadcast address; an Ethernet
-// one has none there.
+// interfacePKey is the P_Key of the interface that an id is bound to. IPoIB's
+// always has the full member's bit, in QUERY_ADDR as in its broadcast address;
+// an Ethernet interface has 0 there.
+func interfacePKey(bound sys.BoundAddr) uint16 {
+	if bound.PKey == 0 {
+		return defaultPKey
+	}
+	return bound.PKey
+}
+
+// bind sets what binding an id tells.
 func (s *source) bind(kernel sys.Kernel, device string, addr netip.Addr, bound sys.BoundAddr) {
-	s.kernel, s.device, s.port, s.addr, s.pkey = kernel, device, int(bound.Port), addr, bound.PKey
+	s.kernel, s.device, s.port, s.addr = kernel, device, int(bound.Port), addr
+	s.pkey, s.ethernet = interfacePKey(bound), bound.PKey == 0
 }
 
 // params completes what a join's event tells.
@@ -96,17 +106,16 @@ func (s *source) params(ud sys.UDParam) Params {
 		IsGlobal:     ud.IsGlobal,
 		Device:       s.device,
 		Port:         int(ud.Port),
+		PKey:         s.pkey,
 	}
-	if s.pkey == 0 {
+	if s.ethernet {
 		p.GID = netip.AddrFrom16(s.addr.As16())
 		p.GIDType = RoCEv1
 		if p.MGID.Is4In6() {
 			p.GIDType = RoCEv2
 		}
-		p.PKey = defaultPKey
 		return p
 	}
-	p.PKey = s.pkey
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p.GID = s.readGID(p.GIDIndex)

@@ -165,6 +165,8 @@ func probeDevices(devices []Device, served func(device string, port int) bool) [
 				problems = append(problems, &Problem{Reason: r, Device: d.Name, Port: p.Number})
 			}
 			switch {
+			case d.IWARP:
+				found(ReasonIWARP)
 			case p.LinkLayer == LinkLayerInfiniBand:
 				if served != nil && !served(d.Name, p.Number) {
 					found(ReasonNoIPoIB)

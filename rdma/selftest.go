@@ -31,14 +31,19 @@ import (
 // kernel with WrongGroupLeft hasn't left stays until the interface goes.
 func (h *Host) SelfTest(ctx context.Context, ns *NetNS, iface string, group netip.Addr) error {
 	t := &selfTest{host: h, ns: ns, link: Interface{Name: iface}, patience: igmpPatience}
-	if err := t.run(ctx, group); err != nil {
-		return &Problem{
-			Reason: selfTestReason(err),
-			Device: t.link.Device, Port: t.link.Port, Interface: iface,
-			Err: err,
-		}
+	return t.result(t.run(ctx, group))
+}
+
+// result makes an error a problem.
+func (t *selfTest) result(err error) error {
+	if err == nil {
+		return nil
 	}
-	return nil
+	return &Problem{
+		Reason: selfTestReason(err),
+		Device: t.link.Device, Port: t.link.Port, Interface: t.link.Name,
+		Err: err,
+	}
 }
 
 // igmpPatience is how long the kernel's IGMP table may take to follow a join or

@@ -66,11 +66,11 @@ func inventory() []Scenario {
 			}
 			want := []rdma.Interface{
 				{
-					Name: link0, Device: device0, Port: 1, LinkLayer: rdma.LinkLayerEthernet,
+					Name: link0, Device: device0, Port: 1, LinkLayer: rdma.LinkLayerEthernet, PKey: 0xffff,
 					Addrs: []netip.Prefix{netip.MustParsePrefix("10.0.0.2/24"), netip.MustParsePrefix("fd00::2/64")},
 				},
 				{
-					Name: link1, Device: device1, Port: 1, LinkLayer: rdma.LinkLayerEthernet,
+					Name: link1, Device: device1, Port: 1, LinkLayer: rdma.LinkLayerEthernet, PKey: 0xffff,
 					Addrs: []netip.Prefix{netip.MustParsePrefix("10.0.0.3/24"), netip.MustParsePrefix("fd00::3/64")},
 				},
 			}

@@ -128,6 +128,7 @@ type Link struct {
 type Device struct {
 	Name     string
 	NodeGUID string // "0011:2233:4455:6677", as sysfs prints it
+	NodeType string // "1: CA", "4: RNIC" (iWARP), as sysfs prints it; "" unknown
 	NUMANode int    // -1: unknown
 	UVerbs   string // "uverbs0"; "": user space has no verbs on it
 	Ports    []Port

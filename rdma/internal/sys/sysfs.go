@@ -122,6 +122,9 @@ func (s sysfs) device(name string, uverbs map[string]string) (Device, error) {
 		return Device{}, err
 	}
 	d := Device{Name: name, NodeGUID: s.known(name, "node_guid"), NUMANode: -1, UVerbs: uverbs[name]}
+	if kind, err := s.attribute(name, "node_type"); err == nil {
+		d.NodeType = kind
+	}
 	// Devices that aren't PCI ones, Soft-RoCE among them, have no NUMA node.
 	if n, err := strconv.Atoi(s.known(name, "device/numa_node")); err == nil && n >= 0 {
 		d.NUMANode = n
