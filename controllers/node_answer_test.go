@@ -34,7 +34,7 @@ func request(name, iface string, required bool) membership.Request {
 }
 
 func refusal(name, iface, reason string) membership.Verdict {
-	v := membership.Verdict{PodUID: "pod", GroupName: name, Interface: iface, State: membership.Refused, Reason: reason, Message: "because\nof that"}
+	v := membership.Verdict{Holder: "pod", GroupName: name, Interface: iface, State: membership.Refused, Reason: reason, Message: "because\nof that"}
 	if name != "" {
 		v.GroupNamespace, v.GroupUID = "ns", "uid-"+name
 	}

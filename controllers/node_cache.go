@@ -2,11 +2,13 @@ package controllers
 
 import (
 	"context"
+	"maps"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -16,14 +18,18 @@ import (
 	"github.com/rdma-multicast/rdma-multicast/api/v1alpha1"
 )
 
-// NodeCache is what an agent keeps of the cluster: all groups, and the pods of
-// its own node, selected by the server, without what no planning looks at.
+// NodeCache is what an agent keeps of the cluster: all groups, and, selected by
+// the server, the pods of its own node, its Node and its MulticastNode, without
+// what no planning looks at.
 func NodeCache(nodeName string) map[client.Object]cache.ByObject {
+	own := cache.ByObject{Field: fields.OneTermEqualSelector("metadata.name", nodeName), Transform: stripMetadata}
 	return map[client.Object]cache.ByObject{
 		&corev1.Pod{}: {
 			Field:     fields.OneTermEqualSelector("spec.nodeName", nodeName),
 			Transform: stripPod,
 		},
+		ownNodeMetadata():          own,
+		ownRecordMetadata():        own,
 		&v1alpha1.MulticastGroup{}: {Transform: stripGroup},
 	}
 }
@@ -61,6 +67,30 @@ func stripGroup(obj any) (any, error) {
 	return obj, nil
 }
 
+// ownMetadata is an object of which only the metadata is watched: of the Node its
+// labels, of the MulticastNode that it was changed or has gone.
+func ownMetadata(kind schema.GroupVersionKind) *metav1.PartialObjectMetadata {
+	object := &metav1.PartialObjectMetadata{}
+	object.SetGroupVersionKind(kind)
+	return object
+}
+
+func ownNodeMetadata() *metav1.PartialObjectMetadata {
+	return ownMetadata(corev1.SchemeGroupVersion.WithKind("Node"))
+}
+
+func ownRecordMetadata() *metav1.PartialObjectMetadata {
+	return ownMetadata(v1alpha1.GroupVersion.WithKind("MulticastNode"))
+}
+
+// stripMetadata keeps identity and labels.
+func stripMetadata(obj any) (any, error) {
+	if object, ok := obj.(*metav1.PartialObjectMetadata); ok {
+		object.Annotations, object.ManagedFields = nil, nil
+	}
+	return obj, nil
+}
+
 // planOn has everything planned anew when an object comes, goes, or has changed
 // in a way that matters.
 func planOn[object client.Object](changed func(before, after object) bool) handler.TypedEventHandler[object, planning] {
@@ -92,6 +122,11 @@ func podChanged(before, after *corev1.Pod) bool {
 	return before.UID != after.UID ||
 		before.Annotations[v1alpha1.GroupsAnnotation] != after.Annotations[v1alpha1.GroupsAnnotation] ||
 		wasAnswered(before) != wasAnswered(after) || podEnding(before) != podEnding(after)
+}
+
+// nodeChanged: a Node's status changes all the time.
+func nodeChanged(before, after *metav1.PartialObjectMetadata) bool {
+	return before.UID != after.UID || !maps.Equal(before.Labels, after.Labels)
 }
 
 // podEnding: it is being deleted, or has completed.

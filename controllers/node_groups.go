@@ -60,11 +60,24 @@ func planningGroup(g *v1alpha1.MulticastGroup) membership.Group {
 	if g.Spec.PortSpace == v1alpha1.PortSpaceIPoIB {
 		c.PortSpace = rdma.PortSpaceIPoIB
 	}
-	addr, err := netip.ParseAddr(g.Spec.Address)
-	if err != nil {
+	address := g.Spec.Address
+	if g.Spec.MGID != "" {
+		address, c.Verbatim = g.Spec.MGID, true
+	}
+	addr, err := netip.ParseAddr(address)
+	if err != nil || (c.Verbatim && g.Spec.Address != "") {
 		c.Accepted = false
 	}
 	c.Address = addr
+	if class := g.Spec.TrafficClass; class != nil {
+		c.TrafficClass = uint8(min(max(*class, 0), 255))
+	}
+	if g.Spec.Nodes != nil {
+		c.Nodes = &membership.NodeMembers{Labels: make(map[string]string, len(g.Spec.Nodes.NodeSelector))}
+		for key, value := range g.Spec.Nodes.NodeSelector {
+			c.Nodes.Labels[key] = string(value)
+		}
+	}
 	if s := g.Spec.InterfaceSelector; s != nil {
 		for _, l := range s.LinkLayers {
 			c.Selector.LinkLayers = append(c.Selector.LinkLayers, string(l))

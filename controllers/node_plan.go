@@ -11,6 +11,7 @@ import (
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
@@ -29,6 +30,8 @@ import (
 // NodePlannerOptions are a NodePlanner's parts and settings.
 type NodePlannerOptions struct {
 	Host *rdma.Host
+	// NodeName is the name of the agent's Node.
+	NodeName string
 	// NodeNetNS is the path of the node's own network namespace, "" for that of
 	// this process.
 	NodeNetNS string
@@ -53,13 +56,15 @@ type NodePlannerOptions struct {
 // one.
 type NodePlanner struct {
 	NodePlannerOptions
-	groups, pods client.Reader // caches
-	trigger      *trigger[planning]
-	interfaces   scopeInterfaces
-	accepted     acceptedGroups
-	annotations  map[string]string // by sandbox ID: the last that the API's pod had
-	planned      atomic.Bool
-	ending       atomic.Pointer[map[string]bool] // by the sandbox's pod UID
+	groups, pods, nodes client.Reader // caches
+	trigger             *trigger[planning]
+	interfaces          scopeInterfaces
+	accepted            acceptedGroups
+	annotations         map[string]string // by sandbox ID: the last that the API's pod had
+	labels              map[string]string // the last that the Node had
+	nodeUID             types.UID
+	planned             atomic.Bool
+	ending              atomic.Pointer[map[string]bool] // by the sandbox's pod UID
 }
 
 // planning is the one request of the planner's queue.
@@ -92,7 +97,7 @@ func (p *NodePlanner) Ending(_, _, uid string) bool {
 
 // SetupWithManager adds the controller that plans.
 func (p *NodePlanner) SetupWithManager(mgr ctrl.Manager) error {
-	p.groups, p.pods = mgr.GetCache(), mgr.GetCache()
+	p.groups, p.pods, p.nodes = mgr.GetCache(), mgr.GetCache(), mgr.GetCache()
 	c, err := controller.NewTyped("node-plan", mgr, nodeControllerOptions[planning](p))
 	if err != nil {
 		return fmt.Errorf("adding the planner: %w", err)
@@ -101,6 +106,8 @@ func (p *NodePlanner) SetupWithManager(mgr ctrl.Manager) error {
 		p.trigger,
 		source.TypedKind(mgr.GetCache(), &v1alpha1.MulticastGroup{}, planOn[*v1alpha1.MulticastGroup](groupChanged)),
 		source.TypedKind(mgr.GetCache(), &corev1.Pod{}, planOn[*corev1.Pod](podChanged)),
+		source.TypedKind(mgr.GetCache(), ownNodeMetadata(), planOn[*metav1.PartialObjectMetadata](nodeChanged)),
+		source.TypedKind(mgr.GetCache(), ownRecordMetadata(), p.Record.follow()),
 	} {
 		if err := c.Watch(s); err != nil {
 			return fmt.Errorf("adding the planner: %w", err)
@@ -119,6 +126,10 @@ func (p *NodePlanner) Reconcile(ctx context.Context, _ planning) (reconcile.Resu
 	var apiPods corev1.PodList
 	if err := p.pods.List(ctx, &apiPods); err != nil {
 		return reconcile.Result{}, fmt.Errorf("listing pods: %w", err)
+	}
+	node, err := p.node(ctx)
+	if err != nil {
+		return reconcile.Result{}, err
 	}
 	ending := map[string]bool{}
 	for i := range apiPods.Items {
@@ -141,7 +152,7 @@ func (p *NodePlanner) Reconcile(ctx context.Context, _ planning) (reconcile.Resu
 	pods, objects := p.matchPods(live, apiPods.Items)
 	interfaces := p.listInterfaces(pods, live, start)
 	planningGroups := p.accepted.of(groups.Items)
-	wanted, verdicts := membership.Plan(planningGroups, pods, interfaces, p.Limits)
+	wanted, verdicts := membership.Plan(planningGroups, pods, node, interfaces, p.Limits)
 	for i := range wanted {
 		if wanted[i].Scope == membership.NodeScope {
 			wanted[i].NetNS = p.NodeNetNS
@@ -157,6 +168,24 @@ func (p *NodePlanner) Reconcile(ctx context.Context, _ planning) (reconcile.Resu
 		p.Log.Info("memberships planned for the first time", "groups", len(planningGroups), "pods", len(pods), "wanted", len(wanted))
 	}
 	return reconcile.Result{RequeueAfter: max(p.interfaces.settle(state.unsatisfied(), start), time.Millisecond)}, nil
+}
+
+// node is what planning knows of the node. Where there is no Node any more, its
+// last labels count: the agent lives.
+func (p *NodePlanner) node(ctx context.Context) (membership.Node, error) {
+	node := ownNodeMetadata()
+	err := p.nodes.Get(ctx, client.ObjectKey{Name: p.NodeName}, node)
+	switch {
+	case err == nil:
+		p.labels = node.Labels
+		if p.nodeUID != node.UID {
+			p.nodeUID = node.UID
+			p.Record.nodeMade()
+		}
+	case !apierrors.IsNotFound(err):
+		return membership.Node{}, fmt.Errorf("reading the Node: %w", err)
+	}
+	return membership.Node{Labels: p.labels}, nil
 }
 
 // matchPods finds the pods with a live sandbox that ask for groups, and the

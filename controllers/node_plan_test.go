@@ -153,11 +153,11 @@ func TestNumbers(t *testing.T) {
 			held("a", membership.Waiting, "", "p4"), held("b", membership.Leaving, "", "p1"),
 		},
 		verdicts: []membership.Verdict{
-			{PodUID: "p5", GroupNamespace: "ns", GroupName: "a", GroupUID: "uid-a", State: membership.Refused, Reason: membership.ReasonNotSelected, Message: "x"},
-			{PodUID: "p5", GroupNamespace: "ns", GroupName: "a", GroupUID: "uid-a", State: membership.Refused, Reason: membership.ReasonInterfaceNotFound},
-			{PodUID: "p5", GroupNamespace: "ns", GroupName: "a", GroupUID: "uid-a", State: membership.Refused, Reason: membership.ReasonNotAllowed},
-			{PodUID: "p5", GroupNamespace: "ns", GroupName: "c", State: membership.Waiting, Reason: membership.ReasonUnknownGroup},
-			{PodUID: "p5", GroupNamespace: "ns", GroupName: "d", GroupUID: "uid-d", State: membership.Waiting, Reason: membership.ReasonGroupDeleting},
+			{Holder: "p5", GroupNamespace: "ns", GroupName: "a", GroupUID: "uid-a", State: membership.Refused, Reason: membership.ReasonNotSelected, Message: "x"},
+			{Holder: "p5", GroupNamespace: "ns", GroupName: "a", GroupUID: "uid-a", State: membership.Refused, Reason: membership.ReasonInterfaceNotFound},
+			{Holder: "p5", GroupNamespace: "ns", GroupName: "a", GroupUID: "uid-a", State: membership.Refused, Reason: membership.ReasonNotAllowed},
+			{Holder: "p5", GroupNamespace: "ns", GroupName: "c", State: membership.Waiting, Reason: membership.ReasonUnknownGroup},
+			{Holder: "p5", GroupNamespace: "ns", GroupName: "d", GroupUID: "uid-d", State: membership.Waiting, Reason: membership.ReasonGroupDeleting},
 		},
 	}
 	want := map[types.UID]v1alpha1.NodeGroup{"uid-a": {Namespace: "ns", Name: "a", UID: "uid-a", Generation: 4,

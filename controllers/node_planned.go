@@ -21,7 +21,7 @@ type planned struct {
 }
 
 // numbers are the entries' counters: a membership shared by several pods counts
-// for each of them.
+// for each of them, and for the node where it has it by itself.
 func (p planned) numbers() map[types.UID]v1alpha1.NodeGroup {
 	numbers := map[types.UID]v1alpha1.NodeGroup{}
 	generation := map[string]int64{}
@@ -67,7 +67,7 @@ func (p planned) numbers() map[types.UID]v1alpha1.NodeGroup {
 		var failing int32
 		message := ""
 		if v.State == membership.Refused {
-			failing, message = 1, p.entryMessage([]string{v.PodUID}, v.Interface, v.Message)
+			failing, message = 1, p.entryMessage([]string{v.Holder}, v.Interface, v.Message)
 		}
 		add(v.GroupUID, v.GroupNamespace, v.GroupName, 1, 0, failing, message)
 	}
@@ -81,6 +81,9 @@ func (p planned) entryMessage(holders []string, iface, message string) string {
 			text = "pod " + pod.Namespace + "/" + pod.Name
 			break
 		}
+	}
+	if text == "" && slices.Contains(holders, membership.NodeHolder) {
+		text = "the node"
 	}
 	if iface != "" {
 		text += " on " + iface
@@ -100,7 +103,7 @@ func (p planned) answers(apiPods []corev1.Pod) map[types.NamespacedName]podAnswe
 	}
 	verdicts := map[string][]membership.Verdict{}
 	for _, v := range p.verdicts {
-		verdicts[v.PodUID] = append(verdicts[v.PodUID], v)
+		verdicts[v.Holder] = append(verdicts[v.Holder], v)
 	}
 	existing := map[string]string{}
 	for _, g := range p.groups {
@@ -172,7 +175,7 @@ func (p planned) unsatisfied() map[string]bool {
 		switch v.Reason {
 		case membership.ReasonInterfacesUnknown, membership.ReasonInterfaceNotFound, membership.ReasonInterfaceNotRDMA,
 			membership.ReasonNoRDMAInterface, membership.ReasonNotSelected, membership.ReasonNoInterfaceAddress:
-			mark(scopeOf[v.PodUID])
+			mark(scopeOf[v.Holder])
 			mark(membership.NodeScope)
 		}
 	}

@@ -27,9 +27,9 @@ const (
 	// gathered into one write of the MulticastNode.
 	DefaultGatherInterval = 10 * time.Second
 
-	// rereadInterval: somebody who deletes the object or edits it by hand is
-	// noticed this late. Agents don't watch MulticastNodes.
-	rereadInterval = time.Minute
+	// rereadInterval is how often the object is read without a reason: that
+	// somebody deletes it or edits it by hand is told by a watch.
+	rereadInterval = 10 * time.Minute
 	// writeTimeout of one attempt to write.
 	writeTimeout = 10 * time.Second
 	// firstWriteDelay and longestWriteDelay bound the backoff of writes.
@@ -60,6 +60,8 @@ type NodeRecord struct {
 	due      time.Time // of the next write; zero: none
 	loaded   bool      // what an earlier process left has been read
 	lastErr  error     // of the last write
+	observed *observation
+	newNode  bool // the Node has been made, or made anew
 
 	wake chan struct{}
 
@@ -235,6 +237,9 @@ func (r *NodeRecord) Start(ctx context.Context) error {
 			return nil
 		case <-r.wake:
 		case <-timer.C:
+		}
+		if r.outdated() {
+			reread = time.Now()
 		}
 		r.mu.Lock()
 		next := r.due

@@ -163,6 +163,7 @@ func New(o Options) (*Agent, error) {
 	reporter := controllers.NewNodeReporter(live, mgr.GetCache(), mgr.GetEventRecorder(fieldOwner), o.EventDelay, log.WithName("report"))
 	planner := controllers.NewNodePlanner(controllers.NodePlannerOptions{
 		Host:               o.Host,
+		NodeName:           o.NodeName,
 		NodeNetNS:          o.NodeNetNS,
 		NodeInterfacesOnly: o.NodeInterfacesOnly,
 		Simulated:          o.Simulated,
@@ -185,6 +186,7 @@ func New(o Options) (*Agent, error) {
 	tracker := sandbox.NewTracker(sandbox.Options{
 		CRIEndpoint:  o.CRIEndpoint,
 		NRISocket:    o.NRISocket,
+		NodeNetNS:    o.NodeNetNS,
 		PollInterval: o.CRIPollInterval,
 		Stopping: func(ctx context.Context, id string) {
 			if err := table.LeaveScope(ctx, id); err != nil {

@@ -81,7 +81,7 @@ func (t *Table) dispatch(ctx context.Context, channel *rdma.Channel) error {
 		if p := t.byID[event.ID]; p != nil {
 			switch event.Type {
 			case rdma.MulticastJoined, rdma.MulticastError:
-				if s := p.members[event.Membership.Group()]; s != nil {
+				if s := p.members[groupOf(event.Membership)]; s != nil {
 					s.events = append(s.events, event)
 					s.poke()
 				}

@@ -16,13 +16,23 @@ type Group struct {
 	Namespace  string
 	Name       string
 	Generation int64
-	Address    netip.Addr
+	Address    netip.Addr // or the MGID
+	Verbatim   bool       // Address is an MGID, joined as it is
 	PortSpace  rdma.PortSpace
 	Mode       rdma.JoinMode // the most that a pod may ask for: FullMember allows both
-	Selector   Selector
-	Allowed    []string // further namespaces whose pods may ask; "*": all
-	Accepted   bool     // by the controller, exactly this generation
-	Deleting   bool
+	// TrafficClass is what applications are told to send with on RoCE.
+	TrafficClass uint8
+	Selector     Selector
+	Allowed      []string     // further namespaces whose pods may ask; "*": all
+	Nodes        *NodeMembers // nil: no node is a member by itself
+	Accepted     bool         // by the controller, exactly this generation
+	Deleting     bool
+}
+
+// NodeMembers are the nodes whose own interfaces are members whether or not a
+// pod asks.
+type NodeMembers struct {
+	Labels map[string]string // that a node must have; empty: every node
 }
 
 // Selector selects RDMA interfaces: AND across fields, OR within one. An empty
@@ -45,6 +55,11 @@ type Pod struct {
 	RequestError error
 }
 
+// Node is what planning knows of the node itself.
+type Node struct {
+	Labels map[string]string
+}
+
 // Interfaces are those of one scope.
 type Interfaces struct {
 	RDMA []rdma.Interface
@@ -60,9 +75,10 @@ type Limits struct {
 	PerNode int
 }
 
-// Verdict is why something that a pod asks for isn't wanted.
+// Verdict is why something that a pod asks for, or that the node should have by
+// itself, isn't wanted.
 type Verdict struct {
-	PodUID         string
+	Holder         string // the pod's UID, or NodeHolder
 	GroupNamespace string // "" with InvalidAnnotation
 	GroupName      string
 	GroupUID       string // "": no such group is known
@@ -93,16 +109,18 @@ const (
 )
 
 // Plan decides which memberships should be, and why what else is asked for
-// can't. interfaces has an entry for NodeScope and one for each sandbox ID with
+// can't: those that pods ask for, then the node's own. interfaces has an entry for NodeScope and one for each sandbox ID with
 // a namespace of its own.
 //
 // It is a pure function: the order in which groups, pods and interfaces have
 // come about makes no difference. Where a limit is reached, or two groups claim
 // one address, pods that come earlier in the list go first, so list the oldest
-// first: a new pod then never costs an older one its membership.
+// first: a new pod then never costs an older one its membership. The node's own
+// come last: a warm group never costs a pod its membership.
 //
-// wanted is sorted by Key; verdicts are in the order of pods and requests.
-func Plan(groups []Group, pods []Pod, interfaces map[string]Interfaces, limits Limits) (wanted []Wanted, verdicts []Verdict) {
+// wanted is sorted by Key; verdicts are in the order of pods and requests, the
+// node's own last, by group.
+func Plan(groups []Group, pods []Pod, node Node, interfaces map[string]Interfaces, limits Limits) (wanted []Wanted, verdicts []Verdict) {
 	p := planner{
 		groups:     make(map[groupName]*Group, len(groups)),
 		interfaces: interfaces,
@@ -115,6 +133,7 @@ func Plan(groups []Group, pods []Pod, interfaces map[string]Interfaces, limits L
 	for i := range pods {
 		p.pod(&pods[i])
 	}
+	p.node(groups, node)
 	for _, w := range p.wanted {
 		slices.Sort(w.Holders)
 		wanted = append(wanted, *w)
@@ -137,8 +156,15 @@ type planner struct {
 // podPlan is the planning of one pod.
 type podPlan struct {
 	*planner
-	pod  *Pod
-	held map[Key]bool
+	claimant
+	pod *Pod
+}
+
+// claimant is who memberships are claimed for.
+type claimant struct {
+	holder string // Verdict.Holder
+	limit  int    // on its memberships; 0: none
+	held   map[Key]bool
 }
 
 // refusal is a verdict in the making.
@@ -159,11 +185,11 @@ func refuse(reason, format string, args ...any) *refusal {
 func (p *planner) pod(pod *Pod) {
 	if pod.RequestError != nil {
 		p.verdicts = append(p.verdicts, Verdict{
-			PodUID: pod.UID, State: Refused, Reason: ReasonInvalidAnnotation,
+			Holder: pod.UID, State: Refused, Reason: ReasonInvalidAnnotation,
 			Message: "the annotation can't be understood: " + pod.RequestError.Error(),
 		})
 	}
-	pp := podPlan{planner: p, pod: pod, held: map[Key]bool{}}
+	pp := podPlan{planner: p, pod: pod, claimant: claimant{holder: pod.UID, limit: p.limits.PerPod, held: map[Key]bool{}}}
 	for _, r := range pod.Requests {
 		group := p.groups[groupName{r.Namespace, r.Name}]
 		if no := pp.allowed(group, r); no != nil {
@@ -175,8 +201,16 @@ func (p *planner) pod(pod *Pod) {
 			pp.verdict(r, group, r.Interface, no)
 			continue
 		}
+		place := place{scope: scope}
+		if scope != NodeScope {
+			place.netns = pod.NetNS
+		}
+		mode := group.Mode
+		if r.Mode != nil {
+			mode = *r.Mode
+		}
 		for _, iface := range found {
-			if no := pp.claim(group, r, scope, iface); no != nil {
+			if no := p.claim(&pp.claimant, group, mode, place, iface); no != nil {
 				pp.verdict(r, group, iface.Name, no)
 			}
 		}
@@ -185,7 +219,7 @@ func (p *planner) pod(pod *Pod) {
 
 func (p *podPlan) verdict(r Request, group *Group, iface string, no *refusal) {
 	v := Verdict{
-		PodUID: p.pod.UID, GroupNamespace: r.Namespace, GroupName: r.Name, Interface: iface,
+		Holder: p.holder, GroupNamespace: r.Namespace, GroupName: r.Name, Interface: iface,
 		State: no.state, Reason: no.reason, Message: no.message,
 	}
 	if group != nil {
@@ -239,19 +273,11 @@ func (p *podPlan) resolve(group *Group, r Request) (scope string, found []rdma.I
 	if r.Interface != "" {
 		return p.named(group, r, scope, candidates)
 	}
-	var all []string
-	for _, iface := range candidates.RDMA {
-		all = append(all, iface.Name)
-		if group.Selector.matches(iface) {
-			found = append(found, iface)
-		}
-	}
+	found, all := group.Selector.among(candidates.RDMA)
 	switch {
 	case len(found) > 0:
-		slices.SortFunc(found, func(a, b rdma.Interface) int { return strings.Compare(a.Name, b.Name) })
 		return scope, found, nil
 	case len(all) > 0:
-		slices.Sort(all)
 		return "", nil, refuse(ReasonNotSelected, "the group's interfaceSelector selects none of the RDMA interfaces %s", strings.Join(all, ", "))
 	case p.pod.NetNS == "":
 		return "", nil, refuse(ReasonNoRDMAInterface, "the node has no RDMA interface")
@@ -281,64 +307,17 @@ func (p *podPlan) named(group *Group, r Request, scope string, candidates Interf
 	return "", nil, refuse(ReasonInterfaceNotFound, "there is no interface %s in %s", r.Interface, where)
 }
 
-// claim adds the pod's membership of a group on an interface.
-func (p *podPlan) claim(group *Group, r Request, scope string, iface rdma.Interface) *refusal {
-	if iface.LinkLayer == rdma.LinkLayerEthernet && group.Address.Is6() {
-		return refuse(ReasonUnsupportedAddress, "interface %s is RoCE v2, where rdma_cm supports IPv4 groups only (the kernel answers ENOTSUPP, errno 524); %s is IPv6", iface.Name, group.Address)
-	}
-	bind, ok := bindAddr(iface)
-	if !ok {
-		return wait(ReasonNoInterfaceAddress, "interface %s has no IPv4 address that rdma_cm can bind to", iface.Name)
-	}
-	key := Key{Scope: scope, Interface: iface.Name, PortSpace: group.PortSpace, Address: group.Address}
-	if iface.LinkLayer == rdma.LinkLayerEthernet {
-		// The kernel binds ids of port space IPoIB to IPoIB interfaces alone
-		// (EINVAL); on RoCE the spaces make no difference on the wire.
-		key.PortSpace = rdma.PortSpaceUDP
-	}
-	have := p.wanted[key]
-	if have != nil && have.GroupUID != group.UID {
-		return wait(ReasonAddressInUse, "address %s on interface %s is MulticastGroup %s/%s's", group.Address, iface.Name, have.GroupNamespace, have.GroupName)
-	}
-	mode := group.Mode
-	if r.Mode != nil {
-		mode = *r.Mode
-	}
-	switch {
-	case p.limits.PerPod > 0 && !p.held[key] && len(p.held) >= p.limits.PerPod:
-		return refuse(ReasonPodLimitReached, "the pod has %d memberships already, the most that this node's agent allows (--max-memberships-per-pod)", p.limits.PerPod)
-	case p.limits.PerNode > 0 && have == nil && len(p.wanted) >= p.limits.PerNode:
-		return refuse(ReasonNodeLimitReached, "the node has %d memberships already, the most that its agent allows (--max-memberships-per-node)", p.limits.PerNode)
-	}
-	if have == nil {
-		have = &Wanted{
-			Key: key, GroupUID: group.UID, GroupNamespace: group.Namespace, GroupName: group.Name,
-			Generation: group.Generation, Mode: mode, BindAddr: bind, Index: iface.Index, Device: iface.Device, Port: iface.Port,
-		}
-		if scope != NodeScope {
-			have.NetNS = p.pod.NetNS
-		}
-		p.wanted[key] = have
-	}
-	if mode == rdma.FullMember {
-		have.Mode = rdma.FullMember
-	}
-	if !slices.Contains(have.Holders, p.pod.UID) {
-		have.Holders = append(have.Holders, p.pod.UID)
-	}
-	p.held[key] = true
-	return nil
-}
-
-// bindAddr is the first IPv4 address: an id bound to an IPv6 one would take its
-// GID from that, and RoCE v2 joins IPv4 groups only.
-func bindAddr(iface rdma.Interface) (netip.Addr, bool) {
-	for _, a := range iface.Addrs {
-		if a.Addr().Is4() {
-			return a.Addr(), true
+// among are the interfaces that match, by name, and the names of all.
+func (s Selector) among(interfaces []rdma.Interface) (found []rdma.Interface, all []string) {
+	for _, iface := range interfaces {
+		all = append(all, iface.Name)
+		if s.matches(iface) {
+			found = append(found, iface)
 		}
 	}
-	return netip.Addr{}, false
+	slices.SortFunc(found, func(a, b rdma.Interface) int { return strings.Compare(a.Name, b.Name) })
+	slices.Sort(all)
+	return found, all
 }
 
 func (s Selector) matches(iface rdma.Interface) bool {

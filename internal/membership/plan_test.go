@@ -30,6 +30,10 @@ func at(address string) func(*Group) {
 	return func(g *Group) { g.Address = netip.MustParseAddr(address) }
 }
 
+func verbatim(mgid string) func(*Group) {
+	return func(g *Group) { g.Address, g.Verbatim = netip.MustParseAddr(mgid), true }
+}
+
 // pod has a namespace of its own; its sandbox is s-NAME.
 func pod(name string, requests ...Request) Pod {
 	return Pod{UID: "uid-" + name, Namespace: "default", Name: name, SandboxID: "s-" + name, NetNS: "/run/netns/" + name, Requests: requests}
@@ -90,7 +94,7 @@ func show(wanted []Wanted, verdicts []Verdict) []string {
 			w.Scope, w.Interface, w.Port, w.BindAddr, strings.Join(w.Holders, " ")))
 	}
 	for _, v := range verdicts {
-		out = append(out, fmt.Sprintf("%s %s: %s/%s@%s %s", v.State, v.PodUID, v.GroupNamespace, v.GroupName, v.Interface, v.Reason))
+		out = append(out, fmt.Sprintf("%s %s: %s/%s@%s %s", v.State, v.Holder, v.GroupNamespace, v.GroupName, v.Interface, v.Reason))
 	}
 	return out
 }
@@ -266,6 +270,43 @@ func TestPlan(t *testing.T) {
 			want:   []string{`want default/a ff0e::7 FullMember on "s-p" ib0/1 (10.1.0.2): uid-p`, "Refused uid-p: default/a@net1 UnsupportedAddress"},
 		},
 		{
+			name: "a verbatim MGID on InfiniBand", groups: []Group{testGroup("a", verbatim("ff15:a01b:fe80::7"))}, pods: []Pod{pod("p", ask("a"))},
+			ifaces: map[string]Interfaces{NodeScope: node, "s-p": ifaces(ib("ib0", "mlx5_0", "10.1.0.2/24"))},
+			want:   []string{`want default/a ff15:a01b:fe80::7 FullMember on "s-p" ib0/1 (10.1.0.2): uid-p`},
+		},
+		{
+			name: "a verbatim MGID on RoCE", groups: []Group{testGroup("a", verbatim("ff15:a01b:fe80::7"))}, pods: []Pod{pod("p", ask("a"))},
+			ifaces: map[string]Interfaces{NodeScope: node, "s-p": ifaces(net1)},
+			want:   []string{"Refused uid-p: default/a@net1 UnsupportedAddress"}, message: "spec.interfaceSelector.linkLayers",
+		},
+		{
+			name:   "an address and the same MGID, verbatim, are two groups",
+			groups: []Group{testGroup("a", at("ff15:a01b:fe80::7")), testGroup("b", verbatim("ff15:a01b:fe80::7"))}, pods: []Pod{pod("p", ask("a"), ask("b"))},
+			ifaces: map[string]Interfaces{NodeScope: node, "s-p": ifaces(ib("ib0", "mlx5_0", "10.1.0.2/24"))},
+			want: []string{
+				`want default/a ff15:a01b:fe80::7 FullMember on "s-p" ib0/1 (10.1.0.2): uid-p`,
+				`want default/b ff15:a01b:fe80::7 FullMember on "s-p" ib0/1 (10.1.0.2): uid-p`,
+			},
+		},
+		{
+			name: "IPv6 alone on InfiniBand", groups: []Group{testGroup("a")}, pods: []Pod{pod("p", ask("a"))},
+			ifaces: map[string]Interfaces{NodeScope: node, "s-p": ifaces(ib("ib0", "mlx5_0", "fd00::2/64"))},
+			want:   []string{`want default/a 239.1.1.7 FullMember on "s-p" ib0/1 (fd00::2): uid-p`},
+		},
+		{
+			name: "IPv4 before IPv6 on InfiniBand", groups: []Group{testGroup("a")}, pods: []Pod{pod("p", ask("a"))},
+			ifaces: map[string]Interfaces{NodeScope: node, "s-p": ifaces(ib("ib0", "mlx5_0", "fd00::2/64", "10.1.0.2/24"))},
+			want:   []string{`want default/a 239.1.1.7 FullMember on "s-p" ib0/1 (10.1.0.2): uid-p`},
+		},
+		{
+			name: "a P_Key child is an interface like others", groups: []Group{testGroup("a")}, pods: []Pod{hostPod("p", ask("a"))},
+			ifaces: map[string]Interfaces{NodeScope: ifaces(ib("ib0", "mlx5_0", "10.1.0.2/24"), ib("ib0.8001", "mlx5_0", "10.2.0.2/24"))},
+			want: []string{
+				`want default/a 239.1.1.7 FullMember on "" ib0/1 (10.1.0.2): uid-p`,
+				`want default/a 239.1.1.7 FullMember on "" ib0.8001/1 (10.2.0.2): uid-p`,
+			},
+		},
+		{
 			name: "no IPv4 address yet", groups: []Group{testGroup("a")}, pods: []Pod{pod("p", ask("a"))},
 			ifaces: map[string]Interfaces{NodeScope: node, "s-p": ifaces(roce("net1", "rxe1", "fd00::1/64"))},
 			want:   []string{"Waiting uid-p: default/a@net1 NoInterfaceAddress"},
@@ -309,7 +350,7 @@ func TestPlan(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			wanted, verdicts := Plan(tt.groups, tt.pods, tt.ifaces, tt.limits)
+			wanted, verdicts := Plan(tt.groups, tt.pods, Node{}, tt.ifaces, tt.limits)
 			if diff := cmp.Diff(tt.want, show(wanted, verdicts)); diff != "" {
 				t.Errorf("plan (-want +got):\n%s", diff)
 			}
@@ -326,7 +367,7 @@ func TestPlan(t *testing.T) {
 			for _, i := range tt.ifaces {
 				slices.Reverse(i.RDMA)
 			}
-			again, verdictsAgain := Plan(tt.groups, tt.pods, tt.ifaces, tt.limits)
+			again, verdictsAgain := Plan(tt.groups, tt.pods, Node{}, tt.ifaces, tt.limits)
 			if diff := cmp.Diff(wanted, again, cmpopts.EquateComparable(netip.Addr{})); diff != "" {
 				t.Errorf("in another order (-first +second):\n%s", diff)
 			}
@@ -366,7 +407,7 @@ func TestSelector(t *testing.T) {
 			}
 			g := testGroup("a", func(g *Group) { g.Selector = tt.selector })
 			for _, r := range []Request{ask("a"), ask("a", on("net1"))} {
-				wanted, verdicts := Plan([]Group{g}, []Pod{pod("p", r)}, map[string]Interfaces{"s-p": ifaces(iface)}, Limits{})
+				wanted, verdicts := Plan([]Group{g}, []Pod{pod("p", r)}, Node{}, map[string]Interfaces{"s-p": ifaces(iface)}, Limits{})
 				if (len(wanted) == 1) != tt.want {
 					t.Errorf("request %+v: wanted %+v", r, wanted)
 				}
@@ -383,7 +424,7 @@ func TestPlanPortSpace(t *testing.T) {
 	group := testGroup("a", func(g *Group) { g.PortSpace = rdma.PortSpaceIPoIB })
 	for link, want := range map[string]rdma.PortSpace{"net1": rdma.PortSpaceUDP, "ib0": rdma.PortSpaceIPoIB} {
 		interfaces := map[string]Interfaces{"s-p": ifaces(roce("net1", "rxe1", "10.0.0.2/24"), ib("ib0", "mlx5_0", "10.1.0.2/24"))}
-		wanted, verdicts := Plan([]Group{group}, []Pod{pod("p", ask("a", on(link)))}, interfaces, Limits{})
+		wanted, verdicts := Plan([]Group{group}, []Pod{pod("p", ask("a", on(link)))}, Node{}, interfaces, Limits{})
 		if len(wanted) != 1 || len(verdicts) != 0 || wanted[0].PortSpace != want {
 			t.Errorf("on %s: wanted %+v, verdicts %+v: want port space %#x", link, wanted, verdicts, want)
 		}

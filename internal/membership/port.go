@@ -31,7 +31,7 @@ type port struct {
 	// Guarded by Table.mu.
 	refs    int
 	broken  error // the id is good for nothing but closing
-	members map[netip.Addr]*slot
+	members map[groupID]*slot
 }
 
 var errNoChannel = errors.New("no event channel")
@@ -46,7 +46,7 @@ func (t *Table) openPort(key portKey) (*port, error) {
 	}
 	p := t.ports[key]
 	if p == nil {
-		p = &port{key: key, members: map[netip.Addr]*slot{}}
+		p = &port{key: key, members: map[groupID]*slot{}}
 		t.ports[key] = p
 	}
 	p.refs++

@@ -67,7 +67,8 @@ func (s *slot) want(w *Wanted) {
 		full.Mode = rdma.FullMember
 		w = &full
 	}
-	if before != nil && before.same(w) && before.Generation == w.Generation && slices.Equal(before.Holders, w.Holders) {
+	if before != nil && before.same(w) && before.Generation == w.Generation &&
+		before.TrafficClass == w.TrafficClass && slices.Equal(before.Holders, w.Holders) {
 		return
 	}
 	s.fresh = s.fresh || before == nil || !before.same(w) || before.Generation != w.Generation
@@ -191,9 +192,9 @@ func (s *slot) join(want *Wanted) {
 		s.set(Joining, "", nil)
 	}
 	s.t.mu.Lock()
-	p.members[s.key.Address] = s // before the join, whose event may come first
+	p.members[s.key.group()] = s // before the join, whose event may come first
 	s.t.mu.Unlock()
-	m, err := p.id.Join(s.key.Address, rdma.JoinOptions{Mode: want.Mode, Timeout: s.t.opts.JoinTimeout})
+	m, err := s.key.group().join(p.id, rdma.JoinOptions{Mode: want.Mode, Timeout: s.t.opts.JoinTimeout})
 	if err != nil {
 		s.t.unlistMember(p, s)
 		s.t.closePort(p)
@@ -246,7 +247,7 @@ func (s *slot) leave() {
 	s.t.mu.Unlock()
 	if !broken {
 		// With ENXIO or ENOENT the kernel has no such membership any more.
-		if err := p.id.Leave(s.key.Address); err != nil && !errors.Is(err, syscall.ENXIO) && !errors.Is(err, syscall.ENOENT) {
+		if err := s.key.group().leave(p.id); err != nil && !errors.Is(err, syscall.ENXIO) && !errors.Is(err, syscall.ENOENT) {
 			s.t.log.Error(err, "Leaving failed; closing the id instead", names(&s.joined)...)
 			broken = true
 			s.t.mu.Lock()
@@ -284,8 +285,8 @@ func (s *slot) stay() {
 func (t *Table) unlistMember(p *port, s *slot) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if p.members[s.key.Address] == s {
-		delete(p.members, s.key.Address)
+	if p.members[s.key.group()] == s {
+		delete(p.members, s.key.group())
 	}
 }
 
