@@ -55,6 +55,7 @@ const (
 // The rule of immutability stands on the spec and not on its fields, so that
 // adding or removing an optional one is caught too.
 // +kubebuilder:validation:XValidation:rule="has(self.address) == has(oldSelf.address) && (!has(self.address) || self.address == oldSelf.address) && has(self.mgid) == has(oldSelf.mgid) && (!has(self.mgid) || self.mgid == oldSelf.mgid) && has(self.portSpace) == has(oldSelf.portSpace) && (!has(self.portSpace) || self.portSpace == oldSelf.portSpace)",message="address, mgid and portSpace can't be changed: delete the group and apply it anew, or apply another group under another name"
+// +kubebuilder:validation:XValidation:rule="!has(self.mgid) || !has(self.interfaceSelector) || !has(self.interfaceSelector.linkLayers) || self.interfaceSelector.linkLayers.size() == 0 || 'InfiniBand' in self.interfaceSelector.linkLayers",message="a verbatim MGID is joined on InfiniBand alone: add InfiniBand, leave linkLayers out, or use address instead of mgid",fieldPath=".interfaceSelector.linkLayers"
 // +kubebuilder:validation:XValidation:rule="has(self.address) != has(self.mgid)",message="exactly one of address and mgid must be set: address for an IP multicast address such as 239.1.1.7, mgid for a verbatim MGID on InfiniBand such as ff15:a01b:fe80::7"
 type MulticastGroupSpec struct {
 	// address is the IPv4 or IPv6 multicast address of the group in its
@@ -73,18 +74,22 @@ type MulticastGroupSpec struct {
 
 	// mgid is a verbatim MGID in its canonical form, such as ff15:a01b:fe80::7,
 	// for a group that something else on an InfiniBand fabric has defined. It is
-	// joined on InfiniBand interfaces alone. It can't be changed. Exactly one of
-	// address and mgid is set.
+	// joined on InfiniBand interfaces alone. Allowed are ff03::/16 to ff0e::/16 and
+	// ff12::/16 to ff1e::/16, without ff12:a01b::/32, which OpenSM refuses. It
+	// can't be changed. Exactly one of address and mgid is set.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:XValidation:rule="isIP(self) && ip(self).family() == 6 && ip.isCanonical(self) && cidr('ff00::/8').containsIP(ip(self))",message="must be a multicast GID (ff00::/8) in its canonical form, such as ff15:a01b:fe80::7"
+	// +kubebuilder:validation:XValidation:rule="!self.startsWith('ff') || self.matches('^ff[01]')",message="must not use the reserved flags: a multicast GID begins with ff0 (well-known) or ff1 (transient), such as ff15:a01b:fe80::7"
+	// +kubebuilder:validation:XValidation:rule="!self.matches('^ff[01][01f]:') && !self.startsWith('ff02:')",message="must not have a reserved or interface-local scope (0, 1, f), nor be well-known and link-local (ff02::/16): ff12 to ff1e are allowed, such as ff15:a01b:fe80::7"
+	// +kubebuilder:validation:XValidation:rule="!self.startsWith('ff12:a01b:')",message="must not have signature a01b with link-local scope (2), which the subnet manager keeps for itself (OpenSM: ERR 1B24): take another scope, such as ff15:a01b:fe80::7"
 	MGID string `json:"mgid,omitempty"`
 
 	// portSpace is the rdma_cm port space that the group is joined in. IPoIB
 	// makes it one with the group of that address that sockets over IPoIB use;
-	// UDP, the default, keeps it apart. On RoCE there is no difference. It can't
-	// be changed.
+	// UDP, the default, keeps it apart. With mgid it decides the Q_Key, MTU and
+	// rate only. On RoCE there is no difference. It can't be changed.
 	// +optional
 	// +default="UDP"
 	PortSpace PortSpace `json:"portSpace,omitempty"`
@@ -131,7 +136,22 @@ type NodeMembers struct {
 	// with an RDMA interface that the interfaceSelector selects.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=32
-	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
+	// +kubebuilder:validation:XValidation:rule="self.all(key, !format.qualifiedName().validate(key).hasValue())",message="must have labels' names as keys, such as topology.kubernetes.io/rack"
+	NodeSelector map[string]LabelValue `json:"nodeSelector,omitempty"`
+}
+
+// LabelValue is the value of a label.
+// +kubebuilder:validation:MaxLength=63
+// +kubebuilder:validation:XValidation:rule="!format.labelValue().validate(self).hasValue()",message="must be a label's value: at most 63 letters, digits, '-', '_' and '.', with a letter or digit at both ends, or nothing"
+type LabelValue string
+
+// Labels is the nodeSelector as labels are elsewhere.
+func (n *NodeMembers) Labels() map[string]string {
+	labels := make(map[string]string, len(n.NodeSelector))
+	for key, value := range n.NodeSelector {
+		labels[key] = string(value)
+	}
+	return labels
 }
 
 // InterfaceSelector selects RDMA interfaces: AND across its fields, OR within
