@@ -64,6 +64,11 @@ func validRequest(mask Mask, rec MCMemberRecord, code string) error {
 	if mask&MaskJoin != MaskJoin {
 		return &Error{StatusInsufficientComponents, code, "MGID, PortGID and JoinState are needed"}
 	}
+	return validValues(mask, rec)
+}
+
+// validValues is what all methods look at.
+func validValues(mask Mask, rec MCMemberRecord) error {
 	const mtu, rate = MaskMTU | MaskMTUSelector, MaskRate | MaskRateSelector
 	if mask&mtu == mtu && !rec.MTU.valid() {
 		return invalid("", "%d is no MTU", rec.MTU)

@@ -21,11 +21,14 @@ func (s *SA) Get(r Request) (MCMemberRecord, error) {
 // GetTable is SubnAdmGetTable: all records that the request matches, sorted by
 // MGID and port GUID.
 func (s *SA) GetTable(r Request) ([]MCMemberRecord, error) {
+	rec := r.Record.wire()
+	if err := validValues(r.Mask, rec); err != nil {
+		return nil, err
+	}
 	requester := s.ports[r.Requester]
 	if requester == nil {
 		return nil, ErrNoAnswer
 	}
-	rec := r.Record.wire()
 	var out []MCMemberRecord
 	for _, g := range s.sorted() {
 		if !requester.hasPKey(g.rec.PKey) || !g.answers(r.Mask, rec) {
@@ -41,11 +44,11 @@ func (s *SA) GetTable(r Request) ([]MCMemberRecord, error) {
 	return out, nil
 }
 
-// answers: is the group itself one that the query means?
+// answers: is the group itself one that the query means? ProxyJoin isn't looked
+// at: OpenSM compares another bit of its byte, which nobody sets.
 func (g *group) answers(mask Mask, rec MCMemberRecord) bool {
 	return (mask&MaskMGID == 0 || rec.MGID == g.rec.MGID) &&
 		(mask&MaskMLID == 0 || rec.MLID == g.rec.MLID) &&
-		(mask&MaskProxyJoin == 0 || rec.ProxyJoin == g.rec.ProxyJoin) &&
 		(mask&MaskScope == 0 || rec.Scope == g.rec.Scope) &&
 		matches(mask, rec, g.rec) == nil && selects(mask, rec, g.rec)
 }
