@@ -14,6 +14,7 @@ import (
 // kernel is the running kernel.
 type kernel struct {
 	sysfs  sysfs
+	names  func(NetNS) (map[uint32]string, error)
 	rescan time.Duration
 }
 
@@ -28,7 +29,7 @@ func RescanEvery(interval time.Duration) Option {
 
 // New is the running kernel.
 func New(options ...Option) Kernel {
-	k := kernel{sysfs: sysfs{root: sysRoot("/sys")}, rescan: rescanEvery}
+	k := kernel{sysfs: sysfs{root: sysRoot("/sys")}, names: deviceNames, rescan: rescanEvery}
 	for _, o := range options {
 		o(&k)
 	}
@@ -53,17 +54,20 @@ func (kernel) OpenNetNS(path string) (NetNS, error) {
 
 func (kernel) Links(ns NetNS) ([]Link, error) { return links(ns) }
 
-func (kernel) DeviceNames(ns NetNS) (map[uint32]string, error) { return deviceNames(ns) }
+func (k kernel) DeviceNames(ns NetNS) (map[uint32]string, error) { return k.names(ns) }
 
 func (k kernel) Devices(ns NetNS) ([]Device, error) {
-	names, err := deviceNames(ns)
+	return k.devices(ns, k.sysfs.everything())
+}
+
+func (k kernel) devices(ns NetNS, with scan) ([]Device, error) {
+	names, err := k.names(ns)
 	if err != nil {
 		return nil, err
 	}
 	var devices []Device
-	uverbs := k.sysfs.uverbs()
 	for _, name := range names {
-		d, err := k.sysfs.device(name, uverbs)
+		d, err := k.sysfs.device(name, with)
 		if gone(err) {
 			continue // since it was listed
 		}

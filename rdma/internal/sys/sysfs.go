@@ -50,16 +50,16 @@ func (r sysRoot) ReadFile(name string) ([]byte, error) {
 		return nil, &fs.PathError{Op: "open", Path: full, Err: err}
 	}
 	defer unix.Close(fd)
-	b := make([]byte, maxAttribute)
+	var b [maxAttribute]byte
 	for {
-		n, err := unix.Read(fd, b)
+		n, err := unix.Read(fd, b[:])
 		switch {
 		case err == unix.EINTR:
 			continue
 		case err != nil:
 			return nil, &fs.PathError{Op: "read", Path: full, Err: err}
 		}
-		return b[:n], nil
+		return slices.Clone(b[:n]), nil
 	}
 }
 
@@ -116,12 +116,30 @@ func checkName(device string) error {
 	return nil
 }
 
-// device reads a device with its ports. uverbs is what this type's uverbs gave.
-func (s sysfs) device(name string, uverbs map[string]string) (Device, error) {
+// scan is what the devices are read with.
+type scan struct {
+	uverbs map[string]string
+	// indices are those of a port's GID table to look at.
+	indices func(device string, port int) []int
+}
+
+// everything reads devices whole.
+func (s sysfs) everything() scan {
+	return scan{uverbs: s.uverbs(), indices: func(device string, port int) []int {
+		indices, err := s.numbers(maxIndex, device, portDir(port), "gids")
+		if err != nil {
+			return nil // no table, or gone
+		}
+		return indices
+	}}
+}
+
+// device reads a device with its ports.
+func (s sysfs) device(name string, with scan) (Device, error) {
 	if err := checkName(name); err != nil {
 		return Device{}, err
 	}
-	d := Device{Name: name, NodeGUID: s.known(name, "node_guid"), NUMANode: -1, UVerbs: uverbs[name]}
+	d := Device{Name: name, NodeGUID: s.known(name, "node_guid"), NUMANode: -1, UVerbs: with.uverbs[name]}
 	if kind, err := s.attribute(name, "node_type"); err == nil {
 		d.NodeType = kind
 	}
@@ -135,7 +153,7 @@ func (s sysfs) device(name string, uverbs map[string]string) (Device, error) {
 	}
 	for _, number := range ports {
 		if number > 0 {
-			d.Ports = append(d.Ports, s.port(name, number))
+			d.Ports = append(d.Ports, s.port(name, number, with.indices(name, number)))
 		}
 	}
 	// One that went meanwhile was read in part.
@@ -145,16 +163,12 @@ func (s sysfs) device(name string, uverbs map[string]string) (Device, error) {
 	return d, nil
 }
 
-func (s sysfs) port(device string, number int) Port {
+func (s sysfs) port(device string, number int, indices []int) Port {
 	dir := portDir(number)
 	p := Port{
 		Number:    number,
 		State:     s.known(device, dir, "state"),
 		LinkLayer: s.known(device, dir, "link_layer"),
-	}
-	indices, err := s.numbers(maxIndex, device, dir, "gids")
-	if err != nil {
-		return p
 	}
 	for _, index := range indices {
 		// Some drivers give an error for a slot that isn't in use.

@@ -131,7 +131,7 @@ func TestSysfsDevice(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := sysfs{root: broken{fixture(), tt.errs}}
-			got, err := s.device(tt.device.Name, s.uverbs())
+			got, err := s.device(tt.device.Name, s.everything())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -147,7 +147,8 @@ func TestSysfsDevice(t *testing.T) {
 func TestSysfsZeroNodeGUID(t *testing.T) {
 	root := fixture()
 	root["class/infiniband/rxe0/node_guid"] = file("0000:0000:0000:0000")
-	d, err := sysfs{root: root}.device("rxe0", nil)
+	s := sysfs{root: root}
+	d, err := s.device("rxe0", s.everything())
 	if err != nil || d.NodeGUID != "0000:0000:0000:0000" || len(d.Ports) != 1 {
 		t.Errorf("got %+v, error %v", d, err)
 	}
@@ -215,14 +216,15 @@ func (v vanishing) ReadFile(name string) ([]byte, error) {
 
 func TestSysfsErrors(t *testing.T) {
 	s := sysfs{root: fixture()}
-	if _, err := s.device("mlx5_9", nil); !gone(err) {
+	if _, err := s.device("mlx5_9", s.everything()); !gone(err) {
 		t.Errorf("a device that doesn't exist: got error %v, want fs.ErrNotExist", err)
 	}
-	if d, err := (sysfs{root: vanishing{fixture()}}).device("rxe0", nil); !gone(err) {
+	going := sysfs{root: vanishing{fixture()}}
+	if d, err := going.device("rxe0", going.everything()); !gone(err) {
 		t.Errorf("a device that goes while it is read: got %+v, error %v, want fs.ErrNotExist", d, err)
 	}
 	for _, name := range []string{"", ".", "..", "../net", "mlx5_0/ports"} {
-		if _, err := s.device(name, nil); !errors.Is(err, fs.ErrInvalid) {
+		if _, err := s.device(name, s.everything()); !errors.Is(err, fs.ErrInvalid) {
 			t.Errorf("device %q: got error %v, want fs.ErrInvalid", name, err)
 		}
 		if _, err := s.pkeys(name, 1); !errors.Is(err, fs.ErrInvalid) {
@@ -249,7 +251,7 @@ func TestSysRoot(t *testing.T) {
 	}
 	s := sysfs{root: sysRoot(dir)}
 	for _, want := range []Device{mlx5(), rxe()} {
-		got, err := s.device(want.Name, s.uverbs())
+		got, err := s.device(want.Name, s.everything())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -257,7 +259,7 @@ func TestSysRoot(t *testing.T) {
 			t.Errorf("device (-want +got):\n%s", diff)
 		}
 	}
-	if _, err := s.device("mlx5_9", nil); !gone(err) {
+	if _, err := s.device("mlx5_9", s.everything()); !gone(err) {
 		t.Errorf("a device that doesn't exist: got error %v, want fs.ErrNotExist", err)
 	}
 	for path, want := range map[string]error{
@@ -286,7 +288,7 @@ func FuzzSysfs(f *testing.F) {
 			root[path] = file(text)
 		}
 		s := sysfs{root: root}
-		d, err := s.device("rxe0", s.uverbs())
+		d, err := s.device("rxe0", s.everything())
 		if err != nil {
 			return
 		}

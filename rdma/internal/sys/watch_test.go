@@ -202,7 +202,7 @@ func TestRescanTellsOfDifferencesAlone(t *testing.T) {
 	w := newWatch()
 	looks := make(chan inventory, 1)
 	looks <- device("1: DOWN")
-	w.start(w.rescan(time.Nanosecond, nil, func() inventory {
+	w.start(w.rescan(time.Nanosecond, nil, func(inventory) inventory {
 		select {
 		case i := <-looks:
 			return i
@@ -246,7 +246,7 @@ func TestRescanAfterAKick(t *testing.T) {
 	kick := make(chan struct{}, 1)
 	w := newWatch()
 	var n atomic.Int32
-	w.start(w.rescan(time.Hour, kick, func() inventory { return inventory{pkeys: make([][]uint16, n.Add(1))} }))
+	w.start(w.rescan(time.Hour, kick, func(inventory) inventory { return inventory{pkeys: make([][]uint16, n.Add(1))} }))
 	stop := make(chan struct{})
 	ended := make(chan struct{})
 	go func() {

@@ -2,7 +2,6 @@ package sys
 
 import (
 	"errors"
-	"reflect"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -60,8 +59,8 @@ func (k kernel) watchDevices() (*watch, error) {
 // rescan is a loop that looks every so often, and soon after a kick, and
 // signals when it looks different. It looks for the first time when it is
 // made, so that nothing is missed that comes after.
-func (w *watch) rescan(every time.Duration, kick <-chan struct{}, look func() inventory) func() error {
-	last := look()
+func (w *watch) rescan(every time.Duration, kick <-chan struct{}, look func(last inventory) inventory) func() error {
+	last := look(inventory{})
 	return func() error {
 		next := time.Now().Add(every)
 		timer := time.NewTimer(every)
@@ -76,7 +75,7 @@ func (w *watch) rescan(every time.Duration, kick <-chan struct{}, look func() in
 					timer.Reset(settling)
 				}
 			case <-timer.C:
-				if now := look(); !reflect.DeepEqual(now, last) {
+				if now := look(last); !now.same(last) {
 					last = now
 					w.signal()
 				}
@@ -85,32 +84,4 @@ func (w *watch) rescan(every time.Duration, kick <-chan struct{}, look func() in
 			}
 		}
 	}
-}
-
-// inventory is what a rescan compares.
-type inventory struct {
-	devices []Device
-	pkeys   [][]uint16 // of each InfiniBand port
-	err     string     // "" none
-}
-
-func (k kernel) inventory() inventory {
-	devices, err := k.Devices(nil)
-	if err != nil {
-		return inventory{err: err.Error()}
-	}
-	i := inventory{devices: devices}
-	for _, d := range devices {
-		for _, p := range d.Ports {
-			if p.LinkLayer != "InfiniBand" {
-				continue
-			}
-			table, err := k.PKeys(d.Name, p.Number)
-			if err != nil {
-				table = nil // gone, or not to be read: nothing to compare
-			}
-			i.pkeys = append(i.pkeys, table)
-		}
-	}
-	return i
 }
