@@ -140,7 +140,11 @@ func (h *Host) port(device string, p sys.Port, links []sys.Link) Port {
 		Interfaces: served(p, links),
 	}
 	for _, g := range p.GIDs {
-		out.GIDs = append(out.GIDs, GID{Index: g.Index, GID: g.GID, Type: GIDType(g.Type), Interface: g.Interface})
+		kind := GIDType(g.Type)
+		if out.LinkLayer == LinkLayerInfiniBand {
+			kind = "" // there sysfs has RoCE v1's name for it
+		}
+		out.GIDs = append(out.GIDs, GID{Index: g.Index, GID: g.GID, Type: kind, Interface: g.Interface})
 	}
 	// A table that can't be read costs the P_Keys, not the inventory.
 	if pkeys, err := h.kernel.PKeys(device, p.Number); err == nil {
