@@ -33,15 +33,7 @@ func newMachine(t *testing.T) conformance.Machine {
 			netip.MustParsePrefix(fmt.Sprintf("10.0.0.%d/24", i+2)),
 			netip.MustParsePrefix(fmt.Sprintf("fd00::%d/64", i+2)))
 	}
-	t.Cleanup(func() {
-		// What a scenario cleans up is cleaned up by now.
-		if got := node.Memberships(); len(got) != 0 {
-			t.Errorf("memberships left over: %+v", got)
-		}
-		if files, ids, namespaces := node.OpenHandles(); files+ids+namespaces != 0 {
-			t.Errorf("left open: %d files, %d ids, %d namespaces", files, ids, namespaces)
-		}
-	})
+	t.Cleanup(func() { wantNothingOpen(t, node) })
 	return &machine{fabric: fabric, node: node}
 }
 
