@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -230,8 +231,9 @@ func (p *plugin) StopContainer(ctx context.Context, pod *api.PodSandbox, c *api.
 }
 
 // fromNRI is false for a sandbox whose namespaces aren't told, because it has
-// stopped or its spec can't be read: CRI decides. A list of namespaces without
-// a network one is a host-network pod's.
+// stopped or its spec can't be read, or whose network namespace has no absolute
+// path: CRI decides. A list of namespaces without a network one is a
+// host-network pod's.
 func fromNRI(pod *api.PodSandbox) (Sandbox, bool) {
 	sb := Sandbox{
 		ID: pod.GetId(), PodUID: pod.GetUid(), PodNamespace: pod.GetNamespace(), PodName: pod.GetName(),
@@ -241,7 +243,7 @@ func fromNRI(pod *api.PodSandbox) (Sandbox, bool) {
 	for _, ns := range namespaces {
 		if ns.GetType() == "network" {
 			sb.NetNS = ns.GetPath()
-			return sb, sb.ID != "" && sb.NetNS != ""
+			return sb, sb.ID != "" && filepath.IsAbs(sb.NetNS)
 		}
 	}
 	return sb, sb.ID != "" && len(namespaces) > 0
