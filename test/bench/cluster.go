@@ -11,10 +11,12 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rdma-multicast/rdma-multicast/api/v1alpha1"
@@ -58,6 +60,7 @@ func (c *cluster) start(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	ctrl.SetLogger(logr.Discard()) // errors are returned
 	if c.plane, err = localcluster.StartControlPlane(ctx, localcluster.ControlPlaneOptions{Root: c.s.root, Log: log, Progress: os.Stderr}); err != nil {
 		return err
 	}

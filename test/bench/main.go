@@ -23,6 +23,7 @@ type settings struct {
 	repeats    int
 	trips      int
 	idle       time.Duration
+	only       string // the part to take; "": all
 }
 
 func main() {
@@ -38,6 +39,7 @@ func main() {
 	flag.IntVar(&s.repeats, "repeats", 7, "interleaved repeats, whose medians are taken")
 	flag.IntVar(&s.trips, "trips", 300, "round trips of join, event and leave in one repeat")
 	flag.DurationVar(&s.idle, "idle", 60*time.Second, "how long the idle agent is watched")
+	flag.StringVar(&s.only, "only", "", "take one part alone: trips, many or agent")
 	flag.Parse()
 	if *spinOnly {
 		fmt.Println(spin().Nanoseconds())
@@ -62,13 +64,16 @@ func (s *settings) run(ctx context.Context) error {
 	}
 	var rows []row
 	for _, part := range []struct {
-		name string
+		flag, name string
 		take func(context.Context, *settings, *world) ([]row, error)
 	}{
-		{"join, event and leave", roundTrips},
-		{"many memberships", manyMemberships},
-		{"the agent", wholeAgent},
+		{"trips", "join, event and leave", roundTrips},
+		{"many", "many memberships", manyMemberships},
+		{"agent", "the agent", wholeAgent},
 	} {
+		if s.only != "" && s.only != part.flag {
+			continue
+		}
 		start := time.Now()
 		fmt.Fprintf(os.Stderr, "--- %s\n", part.name)
 		got, err := part.take(ctx, s, w)

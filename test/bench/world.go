@@ -52,6 +52,10 @@ func newWorld(count int) (*world, error) {
 	if err != nil {
 		return nil, err
 	}
+	// kube-apiserver looks for the interface that a default route names.
+	if err := netlink.RouteAdd(&netlink.Route{LinkIndex: master.Attrs().Index, Gw: net.IPv4(10, 0, 0, 1)}); err != nil {
+		return nil, fmt.Errorf("default route: %w", err)
+	}
 	for n := range count {
 		if err := addNamespace(n, own, master); err != nil {
 			return nil, fmt.Errorf("namespace %d: %w", n, err)
