@@ -60,6 +60,14 @@ func (m *machine) DeleteInterface(_ *testing.T, path, name string) {
 	m.node.DeleteInterface(path, name)
 }
 
+func (m *machine) AddAddress(_ *testing.T, path, name string, addr netip.Prefix) {
+	m.node.AddAddress(path, name, addr)
+}
+
+func (m *machine) DeleteAddress(_ *testing.T, path, name string, addr netip.Prefix) {
+	m.node.DeleteAddress(path, name, addr)
+}
+
 func (m *machine) AddDevice(_ *testing.T, device, netdev string) { m.node.AddDevice(device, netdev) }
 
 func (m *machine) RemoveDevice(_ *testing.T, device string) { m.node.RemoveDevice(device) }

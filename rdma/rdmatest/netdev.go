@@ -5,9 +5,9 @@ import (
 )
 
 // SetInterface sets an interface administratively up or down, as "ip link set"
-// does. IPoIB leaves its broadcast group, and asks for it anew at once; on
-// Ethernet the kernel tells the switch that it leaves its groups, and reports
-// them again.
+// does. IPoIB leaves its broadcast group, and asks for it anew at once. On
+// Ethernet nothing is sent while it is down, not even that a group was left; up
+// again, the kernel reports the groups that it has.
 func (n *Node) SetInterface(path, netdev string, up bool) {
 	n.fabric.mu.Lock()
 	defer n.fabric.mu.Unlock()
@@ -18,13 +18,9 @@ func (n *Node) SetInterface(path, netdev string, up bool) {
 	l.down = !up
 	if l.ib != nil {
 		l.ib.flush()
-	} else if l.nic != nil {
+	} else if l.nic != nil && up {
 		for group := range l.igmp {
-			if up {
-				n.fabric.report(l.nic, group)
-			} else {
-				n.fabric.leave(l.nic, group)
-			}
+			n.fabric.report(l.nic, group)
 		}
 	}
 	n.linksChanged(l.ns)

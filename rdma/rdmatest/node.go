@@ -383,7 +383,7 @@ func (l *link) leave(group netip.Addr) {
 		return
 	}
 	delete(l.igmp, group)
-	if l.nic != nil {
+	if l.nic != nil && !l.down {
 		l.nic.node.fabric.leave(l.nic, group)
 	}
 }

@@ -112,6 +112,18 @@ func (m *machine) DeleteInterface(t *testing.T, path, name string) {
 	in(t, path, "ip", "link", "delete", name)
 }
 
+func (m *machine) AddAddress(t *testing.T, path, name string, addr netip.Prefix) {
+	t.Helper()
+	in(t, path, "ip", "address", "add", addr.String(), "dev", name)
+	eventuallyGID(t, m, addr.Addr(), true)
+}
+
+func (m *machine) DeleteAddress(t *testing.T, path, name string, addr netip.Prefix) {
+	t.Helper()
+	in(t, path, "ip", "address", "delete", addr.String(), "dev", name)
+	eventuallyGID(t, m, addr.Addr(), false)
+}
+
 func (m *machine) AddDevice(t *testing.T, device, netdev string) {
 	t.Helper()
 	run(t, "rdma", "link", "add", device, "type", "rxe", "netdev", netdev)

@@ -33,6 +33,9 @@ type Machine interface {
 	// AddPlain makes an interface without RDMA, for the time of the test.
 	AddPlain(t *testing.T, path, name string, addr netip.Prefix)
 	DeleteInterface(t *testing.T, path, name string)
+	// AddAddress and DeleteAddress change the addresses of an interface.
+	AddAddress(t *testing.T, path, name string, addr netip.Prefix)
+	DeleteAddress(t *testing.T, path, name string, addr netip.Prefix)
 	AddDevice(t *testing.T, device, netdev string)
 	RemoveDevice(t *testing.T, device string)
 	// UnloadUCM takes the module rdma_ucm away; an error if it is in use.
@@ -64,7 +67,7 @@ type Scenario struct {
 // Scenarios are those that both sides run.
 func Scenarios() []Scenario {
 	var all []Scenario
-	for _, some := range [][]Scenario{leaving(), cancelling(), closing(), joining(), refusals(), namespaces(), wire(), inventory(), removal(), seam()} {
+	for _, some := range [][]Scenario{leaving(), cancelling(), closing(), joining(), refusals(), namespaces(), wire(), inventory(), removal(), addresses(), seam(), seamTables()} {
 		all = append(all, some...)
 	}
 	return all
