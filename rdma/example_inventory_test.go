@@ -31,6 +31,25 @@ func ExampleHost_LinkNames() {
 	// [lo rdma0 eth0] <nil>
 }
 
+func ExampleHost_IGMP() {
+	host := roceNode().Host()
+	ch, id, err := bound(host, "10.0.0.2")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer ch.Close()
+	group := netip.MustParseAddr("239.1.1.7")
+	if _, err := id.Join(group, rdma.JoinOptions{}); err != nil {
+		fmt.Println(err)
+		return
+	}
+	users, err := host.IGMP(nil, "rdma0")
+	fmt.Println(users[group], err)
+	// Output:
+	// 1 <nil>
+}
+
 func ExampleHost_Devices() {
 	node, _ := infiniBandNode()
 	node.AddIPoIBChild("", "ib0.8001", "ib0", 0x8001, netip.MustParsePrefix("10.2.0.2/24"))

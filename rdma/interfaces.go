@@ -89,6 +89,22 @@ func (h *Host) LinkNames(ns *NetNS) ([]string, error) {
 	return names, err
 }
 
+// IGMP counts the users of each IPv4 group on an interface of a network
+// namespace (nil: the calling process's), as /proc/net/igmp tells: each full
+// member on RoCE v2 is one, sockets are others. Nothing on InfiniBand says who
+// is a member of an rdma_cm group.
+//
+// The error is an *OpError with the kernel's errno.
+func (h *Host) IGMP(ns *NetNS, iface string) (users map[netip.Addr]int, err error) {
+	err = ns.use(func(ns sys.NetNS) error {
+		if users, err = h.kernel.IGMP(ns, iface); err != nil {
+			return &OpError{Op: "read IGMP memberships", Interface: iface, Err: err}
+		}
+		return nil
+	})
+	return users, err
+}
+
 // openCM opens the rdma_cm device.
 func (h *Host) openCM() (sys.CM, error) {
 	cm, err := h.kernel.OpenCM()

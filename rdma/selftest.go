@@ -8,8 +8,6 @@ import (
 	"slices"
 	"syscall"
 	"time"
-
-	"github.com/rdma-multicast/rdma-multicast/rdma/internal/sys"
 )
 
 // SelfTest tries multicast out on an interface of a network namespace (nil: the
@@ -113,7 +111,7 @@ func (t *selfTest) run(ctx context.Context, group netip.Addr) (err error) {
 	if err := t.refuseRoCEv1(ctx); err != nil {
 		return err
 	}
-	if t.before, err = t.igmp(); err != nil {
+	if t.before, err = t.host.IGMP(t.ns, t.link.Name); err != nil {
 		return err
 	}
 	return t.joinAndLeave(ctx, t.look)
@@ -202,22 +200,11 @@ func (t *selfTest) join(ctx context.Context, group netip.Addr, mode JoinMode) (P
 	}
 }
 
-// igmp are the users of every group on the interface.
-func (t *selfTest) igmp() (users map[netip.Addr]int, err error) {
-	err = t.ns.use(func(ns sys.NetNS) error {
-		if users, err = t.host.kernel.IGMP(ns, t.link.Name); err != nil {
-			return &OpError{Op: "read IGMP memberships", Interface: t.link.Name, Err: err}
-		}
-		return nil
-	})
-	return users, err
-}
-
 // look waits until the groups have so many users more than before.
 func (t *selfTest) look(ctx context.Context, more [2]int, otherwise Reason) error {
 	over := time.After(t.patience)
 	for {
-		users, err := t.igmp()
+		users, err := t.host.IGMP(t.ns, t.link.Name)
 		if err != nil {
 			return err
 		}
