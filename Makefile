@@ -53,6 +53,10 @@ test: ## Unit tests, simulated conformance, controller and agent against a real 
 test-real: ## The same paths on a real kernel with Soft-RoCE and a real Kubernetes, in a virtual machine
 	hack/test-real.sh $(OUT)
 
+.PHONY: test-arm64
+test-arm64: ## The tests of rdma/ as arm64 runs them, under QEMU's user emulation elsewhere
+	hack/test-arm64.sh
+
 .PHONY: fuzz
 fuzz: ## Run each fuzz test for FUZZTIME (10s)
 	hack/fuzz.sh $${FUZZTIME:-10s}
