@@ -48,6 +48,7 @@ func (p *play) ask(node, method string, r sa.Request) answer {
 		p.t.Errorf("%s\n(-OpenSM +simulated)\n%s", line, diff)
 	}
 	p.cover[theirs.Status]++
+	p.codes[theirs.Code]++
 	return theirs
 }
 

@@ -35,6 +35,7 @@ func TestOpenSM(t *testing.T) {
 		{"port_gone", portGone},
 		{"lost_MLID", lostMLID},
 		{"restart", restart},
+		{"all_refusals", allRefusals},
 		{"reviewed_differences", allDifferences},
 	}
 	for _, scenario := range scenarios {

@@ -5,6 +5,8 @@ package opensm
 import (
 	"math/rand/v2"
 	"net/netip"
+	"os"
+	"strconv"
 
 	"github.com/rdma-multicast/rdma-multicast/rdma/rdmatest/internal/sa"
 )
@@ -16,9 +18,17 @@ type random struct {
 	nodes []string
 }
 
-// randomRequests plays a sequence that nobody thought of, the same each time.
+// randomRequests plays a sequence that nobody thought of, the same each time
+// unless OPENSM_SEED is a number for another one.
 func randomRequests(p *play) {
-	const seed, many = 20261130, 3000
+	const many = 3000
+	seed := uint64(1)
+	if text := os.Getenv("OPENSM_SEED"); text != "" {
+		var err error
+		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
+			p.t.Fatal(err)
+		}
+	}
 	r := random{rand.New(rand.NewPCG(seed, 0)), p, p.nodes()}
 	for range many {
 		node, method, request := r.request()

@@ -111,11 +111,16 @@ type subnet struct {
 	clients   map[string]*client
 	simulated *sa.SA
 	seen      map[difference]int
+	// codes counts the refusals by their numbers.
+	codes map[string]int
 }
 
 func startSubnet(t *testing.T) *subnet {
 	t.Helper()
-	s := &subnet{settings: settingsFromEnvironment(t), ports: ports(), clients: map[string]*client{}, seen: map[difference]int{}}
+	s := &subnet{
+		settings: settingsFromEnvironment(t), ports: ports(),
+		clients: map[string]*client{}, seen: map[difference]int{}, codes: map[string]int{},
+	}
 	p := s.command(t, "ibsim", "ibsim", "-s", "-M", fmt.Sprint(mlids), s.net)
 	console, err := p.StdinPipe()
 	if err != nil {
