@@ -1,6 +1,7 @@
 package sa
 
 import (
+	"errors"
 	"net/netip"
 	"testing"
 
@@ -137,8 +138,8 @@ func TestMLIDs(t *testing.T) {
 func refused(t *testing.T, method func(Request) (MCMemberRecord, error), r Request, status Status, code string) {
 	t.Helper()
 	rec, err := method(r)
-	e, ok := err.(*Error)
-	if !ok {
+	var e *Error
+	if !errors.As(err, &e) {
 		t.Errorf("answer %+v, error %v: want status %#04x", rec, err, uint16(status))
 		return
 	}
