@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 }
 
 func TestConformance(t *testing.T) {
-	conformance.Run(t, newMachine, append(conformance.Scenarios(), realOnly()...))
+	conformance.Run(t, newMachine, slices.Concat(conformance.Scenarios(), realOnly(), seamOnly()))
 }
 
 // machine is conformance's on the running kernel.
