@@ -37,6 +37,9 @@ type Options struct {
 	ControlPlane ControlPlaneOptions
 	// Nodes is how many hollow nodes there are, 1 to 200: node-1, node-2, ...
 	Nodes int
+	// InfiniBand is how many of them, the last ones, are on an InfiniBand
+	// subnet; the others are on RoCE.
+	InfiniBand int
 	// Log gets what the controller, the agents and the hollow kubelet log.
 	Log logr.Logger
 }
@@ -48,6 +51,8 @@ type Cluster struct {
 	Client client.Client
 	// Fabric is the simulated network that all nodes are on.
 	Fabric *rdmatest.Fabric
+	// Subnet is the InfiniBand side of it; nil: no node is on InfiniBand.
+	Subnet *rdmatest.Subnet
 	// Nodes in the order of their names.
 	Nodes []*Node
 
@@ -61,6 +66,9 @@ type Cluster struct {
 func Start(ctx context.Context, opts Options) (*Cluster, error) {
 	if opts.Nodes < 1 || opts.Nodes > maxNodes {
 		return nil, fmt.Errorf("%d hollow nodes: want 1 to %d", opts.Nodes, maxNodes)
+	}
+	if opts.InfiniBand < 0 || opts.InfiniBand > opts.Nodes {
+		return nil, fmt.Errorf("%d hollow nodes on InfiniBand: want 0 to %d, all nodes", opts.InfiniBand, opts.Nodes)
 	}
 	c := &Cluster{}
 	if err := c.start(ctx, opts); err != nil {
@@ -114,8 +122,16 @@ func (c *Cluster) startNodes(ctx context.Context, opts Options) error {
 		return err
 	}
 	c.Fabric = rdmatest.NewFabric()
+	if opts.InfiniBand > 0 {
+		c.Subnet = c.Fabric.AddSubnet(subnetName, rdmatest.SubnetOptions{})
+		c.Subnet.AddPartition(rdmatest.Partition{PKey: PodPKey})
+	}
 	for i := range opts.Nodes {
-		node, err := newNode(c.Fabric, byte(i+1), c.dir, config, opts.Log)
+		subnet := c.Subnet
+		if i < opts.Nodes-opts.InfiniBand {
+			subnet = nil
+		}
+		node, err := newNode(c.Fabric, subnet, byte(i+1), c.dir, config, opts.Log)
 		if err != nil {
 			return fmt.Errorf("start hollow node %d: %w", i+1, err)
 		}

@@ -3,6 +3,7 @@ package localcluster
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"os"
 	"testing"
@@ -19,7 +20,7 @@ import (
 
 func TestCluster(t *testing.T) {
 	log := testr.New(t).V(1)
-	c, err := Start(t.Context(), Options{Nodes: 2, Log: log})
+	c, err := Start(t.Context(), Options{Nodes: 2, InfiniBand: 1, Log: log})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,6 +123,35 @@ func TestCluster(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
+	t.Run("a pod on InfiniBand is in the pods' partition", func(t *testing.T) {
+		asking := pod("asking")
+		asking.Annotations = map[string]string{v1alpha1.GroupsAnnotation: "trades"}
+		asking.Spec.NodeName = "node-2"
+		group := &v1alpha1.MulticastGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "trades"}}
+		group.Spec.Address = "239.1.2.3"
+		if err := c.Client.Create(t.Context(), group); err != nil {
+			t.Fatal(err)
+		}
+		create(t, c, asking)
+		mgid := netip.MustParseAddr("ff12:4001:8001::f01:203")
+		eventually(t, "the subnet manager has the port as a member", func() error {
+			members := c.Subnet.MDB()[mgid].Members
+			if len(members) != 1 || members[0].Node != "node-2" || !members[0].Full {
+				return fmt.Errorf("members of %v: %+v", mgid, members)
+			}
+			return nil
+		})
+		erase(t, c, "asking")
+		eventually(t, "the group is left", func() error {
+			if members := c.Subnet.MDB()[mgid].Members; len(members) > 0 {
+				return fmt.Errorf("members of %v: %+v", mgid, members)
+			}
+			return nil
+		})
+		if err := c.Client.Delete(t.Context(), group); err != nil {
+			t.Fatal(err)
+		}
+	})
 	t.Run("a pod that completes", func(t *testing.T) {
 		job := pod("job")
 		job.Annotations = map[string]string{CompletesAfterAnnotation: "10ms"}
@@ -159,9 +189,9 @@ func TestCluster(t *testing.T) {
 }
 
 func TestStartRefusesNodesItHasNoAddressesFor(t *testing.T) {
-	for _, nodes := range []int{0, -1, maxNodes + 1} {
-		if c, err := Start(t.Context(), Options{Nodes: nodes}); err == nil {
-			t.Errorf("%d nodes: started", nodes)
+	for _, opts := range []Options{{}, {Nodes: -1}, {Nodes: maxNodes + 1}, {Nodes: 1, InfiniBand: 2}, {Nodes: 1, InfiniBand: -1}} {
+		if c, err := Start(t.Context(), opts); err == nil {
+			t.Errorf("%d nodes, %d on InfiniBand: started", opts.Nodes, opts.InfiniBand)
 			if err := c.Stop(); err != nil {
 				t.Error(err)
 			}

@@ -26,13 +26,20 @@ import (
 const (
 	// NICDevice is the name of each hollow node's one RDMA device.
 	NICDevice = "sim_0"
-	// NICInterface is its network interface.
+	// NICInterface is its network interface on RoCE.
 	NICInterface = "rdma0"
-	// PodInterface is a pod's macvlan on the RDMA NIC, as Multus would name it;
-	// its eth0 isn't RDMA-capable.
+	// IPoIBInterface is its network interface on InfiniBand.
+	IPoIBInterface = "ib0"
+	// PodInterface is a pod's interface on the RDMA NIC, as Multus would name it:
+	// a macvlan on RoCE, an IPoIB child on InfiniBand. Its eth0 isn't
+	// RDMA-capable.
 	PodInterface = "net1"
+	// PodPKey is the partition of pods' IPoIB children.
+	PodPKey = 0x8001
 
-	podBits = 16 // of both subnets
+	defaultPKey = 0xffff
+	subnetName  = "infiniband"
+	podBits     = 16 // of all subnets
 )
 
 // Node is a hollow node.
@@ -42,6 +49,10 @@ type Node struct {
 	// Machine is the node on the simulated fabric, whose own tables tell what
 	// its kernel really holds.
 	Machine *rdmatest.Node
+	// InfiniBand: it is on InfiniBand, not on RoCE.
+	InfiniBand bool
+	// Interface is the network interface of its RDMA device.
+	Interface string
 	// Runtime is the container runtime, which has no containers.
 	Runtime *sandboxtest.Runtime
 	// API is between the node's agent and the API server.
@@ -68,21 +79,29 @@ type sandboxNetwork struct {
 	host  byte // last byte of its addresses
 }
 
-// newNode adds a machine to the fabric and starts its runtime, which speaks CRI
-// and, as containerd 2 does by default, NRI.
-func newNode(fabric *rdmatest.Fabric, number byte, dir string, config *rest.Config, log logr.Logger) (*Node, error) {
+// newNode adds a machine to the fabric, on RoCE if there is no subnet, and starts
+// its runtime, which speaks CRI and, as containerd 2 does by default, NRI.
+func newNode(fabric *rdmatest.Fabric, subnet *rdmatest.Subnet, number byte, dir string, config *rest.Config, log logr.Logger) (*Node, error) {
 	n := &Node{
 		Name:      fmt.Sprintf("node-%d", number),
 		API:       &APITap{},
+		Interface: NICInterface,
 		number:    number,
 		bootID:    uuid.NewString(),
-		address:   netip.AddrFrom4([4]byte{10, 77, number, 1}),
 		dir:       dir,
 		log:       log.WithValues("node", fmt.Sprintf("node-%d", number)),
 		addresses: map[byte]bool{},
 	}
 	n.Machine = fabric.AddNode(n.Name)
-	n.Machine.AddNIC(NICDevice, NICInterface, netip.PrefixFrom(n.address, podBits))
+	if subnet == nil {
+		n.address = n.rdmaAddress(1)
+		n.Machine.AddNIC(NICDevice, n.Interface, netip.PrefixFrom(n.address, podBits))
+	} else {
+		n.InfiniBand, n.Interface = true, IPoIBInterface
+		n.address = n.rdmaAddress(1)
+		n.Machine.AddHCA(subnet, NICDevice, n.Interface, netip.PrefixFrom(n.address, podBits))
+		n.Machine.SetPKeys(NICDevice, defaultPKey, PodPKey)
+	}
 	n.config = rest.CopyConfig(config)
 	n.config.Wrap(n.API.wrap)
 
@@ -95,6 +114,14 @@ func newNode(fabric *rdmatest.Fabric, number byte, dir string, config *rest.Conf
 		return nil, err
 	}
 	return n, nil
+}
+
+// rdmaAddress is one of the node's addresses on its RDMA network.
+func (n *Node) rdmaAddress(host byte) netip.Addr {
+	if n.InfiniBand {
+		return netip.AddrFrom4([4]byte{10, 79, n.number, host})
+	}
+	return netip.AddrFrom4([4]byte{10, 77, n.number, host})
 }
 
 func (n *Node) socket(protocol string) string {
@@ -223,8 +250,7 @@ func (n *Node) runSandbox(pod *corev1.Pod) (*sandboxNetwork, error) {
 		s.podIP = netip.AddrFrom4([4]byte{10, 78, n.number, s.host})
 		n.Machine.AddNetNS(s.netns)
 		n.Machine.AddPlainInterface(s.netns, "eth0", netip.PrefixFrom(s.podIP, podBits))
-		n.Machine.AddMACVLAN(s.netns, PodInterface, NICInterface,
-			netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 77, n.number, s.host}), podBits))
+		n.addPodInterface(s.netns, netip.PrefixFrom(n.rdmaAddress(s.host), podBits))
 	}
 	err := n.Runtime.AddSandbox(sandboxtest.Sandbox{
 		ID: s.id, PodUID: string(pod.UID), PodNamespace: pod.Namespace, PodName: pod.Name,
@@ -235,6 +261,15 @@ func (n *Node) runSandbox(pod *corev1.Pod) (*sandboxNetwork, error) {
 		return nil, err
 	}
 	return s, nil
+}
+
+// addPodInterface gives a pod its interface on the RDMA NIC.
+func (n *Node) addPodInterface(netns string, address netip.Prefix) {
+	if n.InfiniBand {
+		n.Machine.AddIPoIBChild(netns, PodInterface, n.Interface, PodPKey, address)
+		return
+	}
+	n.Machine.AddMACVLAN(netns, PodInterface, n.Interface, address)
 }
 
 // stopSandbox stops a sandbox, then takes its network away, then the sandbox.
