@@ -22,15 +22,19 @@ func (e gidEntry) valid() bool { return e.link != nil && !e.deleted }
 // What follows is called with fabric.mu held.
 
 // table are the valid entries of a port's GID table as sysfs shows them. An
-// InfiniBand port has one, and sysfs spells its type as RoCE v1's.
+// InfiniBand port has one. What isn't RoCE v2's, sysfs calls RoCE v1's.
 func (d *nic) table() []sys.GID {
 	if d.ib != nil {
 		return []sys.GID{{GID: d.ib.gid(), Type: "IB/RoCE v1"}}
 	}
+	kind := "RoCE v2"
+	if d.protocol != roceV2 {
+		kind = "IB/RoCE v1"
+	}
 	var out []sys.GID
 	for i, e := range d.gids {
 		if e.valid() {
-			out = append(out, sys.GID{Index: i, GID: e.gid, Type: "RoCE v2", Interface: e.link.name})
+			out = append(out, sys.GID{Index: i, GID: e.gid, Type: kind, Interface: e.link.name})
 		}
 	}
 	return out

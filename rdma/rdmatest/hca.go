@@ -148,6 +148,13 @@ func (d *nic) linkLayer() string {
 	return "Ethernet"
 }
 
+func (d *nic) nodeType() string {
+	if d.protocol == iWARP {
+		return "4: RNIC"
+	}
+	return "1: CA"
+}
+
 func (d *nic) state() string {
 	switch {
 	case d.ib != nil:

@@ -113,7 +113,7 @@ func (k kernel) Devices(ns sys.NetNS) ([]sys.Device, error) {
 		g := d.guid
 		out = append(out, sys.Device{
 			Name:     d.name,
-			NodeType: "1: CA",
+			NodeType: d.nodeType(),
 			NodeGUID: fmt.Sprintf("%04x:%04x:%04x:%04x", g>>48, g>>32&0xffff, g>>16&0xffff, g&0xffff),
 			NUMANode: -1,
 			UVerbs:   fmt.Sprintf("uverbs%d", d.uverbs),

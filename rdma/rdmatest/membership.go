@@ -85,9 +85,13 @@ func (f *file) join(number uint32, uid uint64, group groupAddr, flags uint16) (u
 // takeRoCE takes a join (cma_iboe_join_multicast). request brings its event
 // about.
 func (m *membership) takeRoCE() (request func(), err error) {
-	switch {
+	switch protocol := m.id.nic.protocol; {
+	case protocol == iWARP:
+		return nil, syscall.ENOSYS
 	case m.id.link.gone:
 		return nil, syscall.ENODEV
+	case protocol == roceV1:
+		return m.joinedRoCE, nil
 	case m.group.verbatim || m.group.addr.Is6():
 		return nil, rdma.ENOTSUPP
 	}
@@ -105,12 +109,19 @@ func (m *membership) joinedRoCE() {
 		m.fail(0)
 		return
 	}
-	m.joined(sys.UDParam{
+	ud := sys.UDParam{
 		QKey:      qkeyUDP,
 		MGID:      m.group.addr.As16(),
 		SGIDIndex: uint8(index),
 		HopLimit:  64,
-	})
+	}
+	if m.id.nic.protocol == roceV1 {
+		ud.HopLimit = 1
+		if m.group.addr.Is4() { // cma_iboe_set_mgid
+			ud.MGID[0], ud.MGID[1] = 0xff, 0x0e
+		}
+	}
+	m.joined(ud)
 }
 
 // takeIB takes a join (cma_join_ib_multicast). The record that is asked for is

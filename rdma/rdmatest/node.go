@@ -31,36 +31,27 @@ type Node struct {
 	memberships map[uint32]*membership
 }
 
-// nic is an RDMA device with one port, RoCE where ib is nil.
+// nic is an RDMA device with one port, on Ethernet where ib is nil.
 type nic struct {
-	node   *Node
-	name   string
-	index  uint32 // ibdev index
-	uverbs int
-	guid   uint64
-	gids   []gidEntry // RoCE
-	down   bool       // RoCE: no carrier
-	ib     *port
+	node     *Node
+	name     string
+	index    uint32 // ibdev index
+	uverbs   int
+	guid     uint64
+	protocol protocol
+	gids     []gidEntry // Ethernet
+	down     bool       // Ethernet: no carrier
+	ib       *port
 }
 
-type namespace struct {
-	path  string
-	links []*link
-}
+// protocol is what a device speaks on Ethernet.
+type protocol int
 
-// link is a network interface.
-type link struct {
-	ns    *namespace
-	index int
-	name  string
-	mac   [6]byte // Ethernet
-	nic   *nic    // nil: not RDMA
-	ib    *ipoib  // nil: not IPoIB
-	down  bool    // administratively
-	addrs []netip.Prefix
-	igmp  map[netip.Addr]int // users of each group
-	gone  bool
-}
+const (
+	roceV2 protocol = iota
+	roceV1
+	iWARP
+)
 
 // Host is what the code under test gets in place of rdma.Local.
 func (n *Node) Host() *rdma.Host { return n.host }
@@ -77,12 +68,23 @@ func (n *Node) AddNIC(device, netdev string, addrs ...netip.Prefix) {
 
 // AddDevice puts a RoCE v2 device on an interface of the initial namespace, as
 // "rdma link add" does.
-func (n *Node) AddDevice(device, netdev string) {
+func (n *Node) AddDevice(device, netdev string) { n.addEthernet(device, netdev, roceV2) }
+
+// AddRoCEv1Device puts a device on an interface of the initial namespace that
+// speaks RoCE v1 alone. rdma_cm's multicast is broken there: a join makes no
+// IGMP membership, and its leave takes one away, whosever it is.
+func (n *Node) AddRoCEv1Device(device, netdev string) { n.addEthernet(device, netdev, roceV1) }
+
+// AddIWARPDevice puts an iWARP device on an interface of the initial namespace.
+// It has no multicast: joins give ENOSYS.
+func (n *Node) AddIWARPDevice(device, netdev string) { n.addEthernet(device, netdev, iWARP) }
+
+func (n *Node) addEthernet(device, netdev string, p protocol) {
 	n.fabric.mu.Lock()
 	defer n.fabric.mu.Unlock()
 	l := n.mustLink("", netdev)
 	d := n.addDevice(device)
-	d.guid = guid(l.mac)
+	d.guid, d.protocol = guid(l.mac), p
 	d.serve(l)
 }
 
@@ -121,73 +123,6 @@ func (n *Node) AddNetNS(path string) {
 		panic("rdmatest: a second network namespace " + path)
 	}
 	n.namespaces[path] = n.newNamespace(path)
-}
-
-// AddMACVLAN makes a macvlan on parent, an interface of a NIC in the initial
-// namespace, and puts it into the namespace at path.
-func (n *Node) AddMACVLAN(path, netdev, parent string, addrs ...netip.Prefix) {
-	n.fabric.mu.Lock()
-	defer n.fabric.mu.Unlock()
-	p := n.mustLink("", parent)
-	l := n.addLink(path, netdev, addrs)
-	if p.ib != nil {
-		panic("rdmatest: a macvlan on the IPoIB interface " + parent)
-	}
-	if p.nic != nil {
-		p.nic.serve(l)
-	}
-}
-
-// AddPlainInterface makes an Ethernet interface without RDMA in the namespace
-// at path; "" is the initial one.
-func (n *Node) AddPlainInterface(path, netdev string, addrs ...netip.Prefix) {
-	n.fabric.mu.Lock()
-	defer n.fabric.mu.Unlock()
-	n.addLink(path, netdev, addrs)
-}
-
-// DeleteInterface deletes an interface. RoCE memberships on it are lost without
-// an IGMP leave on the wire and without an event; InfiniBand ones, which are the
-// port's, stay until they are left.
-func (n *Node) DeleteInterface(path, netdev string) {
-	n.fabric.mu.Lock()
-	defer n.fabric.mu.Unlock()
-	l := n.mustLink(path, netdev)
-	l.delete()
-	l.ns.links = slices.DeleteFunc(l.ns.links, func(x *link) bool { return x == l })
-	n.linksChanged(l.ns)
-}
-
-// AddAddress gives an interface one more address, and its port a GID for it.
-func (n *Node) AddAddress(path, netdev string, addr netip.Prefix) {
-	n.fabric.mu.Lock()
-	defer n.fabric.mu.Unlock()
-	l := n.mustLink(path, netdev)
-	if slices.Contains(l.addrs, addr) {
-		panic(fmt.Sprintf("rdmatest: a second %v on %s", addr, netdev))
-	}
-	l.addrs = append(l.addrs, addr)
-	n.linksChanged(l.ns)
-	if l.nic != nil && l.ib == nil {
-		l.nic.addGID(l, netip.AddrFrom16(addr.Addr().As16()))
-	}
-}
-
-// DeleteAddress takes an address away. rdma_cm tells nobody, and memberships
-// stay; the slot of its GID is used again only once the ids that are bound to
-// it have been destroyed.
-func (n *Node) DeleteAddress(path, netdev string, addr netip.Prefix) {
-	n.fabric.mu.Lock()
-	defer n.fabric.mu.Unlock()
-	l := n.mustLink(path, netdev)
-	if !slices.Contains(l.addrs, addr) {
-		panic(fmt.Sprintf("rdmatest: no %v on %s", addr, netdev))
-	}
-	l.addrs = slices.DeleteFunc(l.addrs, func(p netip.Prefix) bool { return p == addr })
-	n.linksChanged(l.ns)
-	if l.nic != nil && l.ib == nil {
-		l.nic.deleteGID(l, addr.Addr())
-	}
 }
 
 // DeleteNetNS is the end of a pod's network: its interfaces are deleted (see
@@ -291,25 +226,6 @@ func (n *Node) findNIC(name string) *nic {
 	return nil
 }
 
-func (n *Node) addLink(path, name string, addrs []netip.Prefix) *link {
-	ns := n.mustNamespace(path)
-	if ns.find(name) != nil {
-		panic(fmt.Sprintf("rdmatest: a second interface %s in namespace %q", name, path))
-	}
-	n.nextIndex++
-	l := &link{
-		ns:    ns,
-		index: n.nextIndex,
-		name:  name,
-		mac:   [6]byte{2, 0, byte(n.number >> 8), byte(n.number), byte(n.nextIndex >> 8), byte(n.nextIndex)},
-		addrs: slices.Clone(addrs),
-		igmp:  map[netip.Addr]int{},
-	}
-	ns.links = append(ns.links, l)
-	n.linksChanged(ns)
-	return l
-}
-
 // memberOn tells whether any interface on a NIC is a member, in whichever
 // namespace.
 func (n *Node) memberOn(d *nic, group netip.Addr) bool {
@@ -321,69 +237,4 @@ func (n *Node) memberOn(d *nic, group netip.Addr) bool {
 		}
 	}
 	return false
-}
-
-func (ns *namespace) find(name string) *link {
-	for _, l := range ns.links {
-		if l.name == name {
-			return l
-		}
-	}
-	return nil
-}
-
-// byAddr is the interface that has an address.
-func (ns *namespace) byAddr(addr netip.Addr) *link {
-	for _, l := range ns.links {
-		for _, p := range l.addrs {
-			if p.Addr() == addr {
-				return l
-			}
-		}
-	}
-	return nil
-}
-
-// delete ends an interface: on RoCE its GIDs go, and its memberships silently; on
-// InfiniBand these are the port's, and stay.
-func (l *link) delete() {
-	l.gone = true
-	clear(l.igmp)
-	switch {
-	case l.ib != nil:
-		l.ib.remove()
-	case l.nic != nil:
-		l.nic.deleteGIDs(l)
-	}
-}
-
-// hardwareAddr is 6 bytes on Ethernet, 20 on IPoIB.
-func (l *link) hardwareAddr() []byte {
-	if l.ib != nil {
-		return l.ib.hardwareAddr()
-	}
-	return slices.Clone(l.mac[:])
-}
-
-// join counts an IGMP user (ip_mc_inc_group).
-func (l *link) join(group netip.Addr) {
-	l.igmp[group]++
-	if l.igmp[group] == 1 && l.nic != nil && !l.down {
-		l.nic.node.fabric.report(l.nic, group)
-	}
-}
-
-// leave counts one less (ip_mc_dec_group).
-func (l *link) leave(group netip.Addr) {
-	if l.gone || l.igmp[group] == 0 {
-		return
-	}
-	l.igmp[group]--
-	if l.igmp[group] > 0 {
-		return
-	}
-	delete(l.igmp, group)
-	if l.nic != nil && !l.down {
-		l.nic.node.fabric.leave(l.nic, group)
-	}
 }
