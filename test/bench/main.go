@@ -65,7 +65,7 @@ func (s *settings) run(ctx context.Context) error {
 	var rows []row
 	for _, part := range []struct {
 		flag, name string
-		take func(context.Context, *settings, *world) ([]row, error)
+		take       func(context.Context, *settings, *world) ([]row, error)
 	}{
 		{"trips", "join, event and leave", roundTrips},
 		{"many", "many memberships", manyMemberships},

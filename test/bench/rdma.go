@@ -206,11 +206,11 @@ func countJoined(all []membership.Status) int {
 	return n
 }
 
-// states counts memberships by state and message.
+// states counts memberships by state.
 func states(all []membership.Status) string {
 	counts := map[string]int{}
 	for i := range all {
-		counts[string(all[i].State)+" "+all[i].Message]++
+		counts[string(all[i].State)]++
 	}
 	return fmt.Sprint(counts)
 }
