@@ -44,6 +44,18 @@ func TestLeave(t *testing.T) {
 	}
 }
 
+// TestJoinAgain: a port counts once, however often it joins.
+func TestJoinAgain(t *testing.T) {
+	s := subnet(t, 0)
+	for range 3 {
+		mustSet(t, s, join(s, port1, udp("a"), FullMember))
+	}
+	mustDelete(t, s, join(s, port1, udp("a"), FullMember))
+	if got := members(s, udp("a")); got != nil {
+		t.Errorf("members %v, want no group", got)
+	}
+}
+
 func TestLeaveRefused(t *testing.T) {
 	s := subnet(t, 0)
 	mustSet(t, s, join(s, port1, udp("a"), FullMember))
@@ -142,6 +154,7 @@ func TestQueries(t *testing.T) {
 		{"one of them, not trusted", query(port3, MaskMGID|MaskPortGID, false), []uint64{0}},
 		{"by state", query(port3, MaskMGID|MaskJoinState, true), []uint64{port2}},
 		{"by the creator's state", query(port3, MaskMGID|MaskJoinState, false), nil},
+		{"by it, and it is that", with(query(port3, MaskMGID|MaskJoinState, false), func(r *Request) { r.Record.JoinState = FullMember }), []uint64{0}},
 		{"all groups", query(port3, 0, false), []uint64{0, 0, 0}},
 		{"all groups of the partition", query(port5, 0, false), []uint64{0, 0}},
 	} {
