@@ -18,6 +18,7 @@ import (
 // request is what "rdmamc join" was asked for.
 type request struct {
 	group     netip.Addr
+	mgid      bool // group is a verbatim MGID
 	link      string
 	netns     string // path; "" this process's
 	mode      rdma.JoinMode
@@ -27,26 +28,26 @@ type request struct {
 }
 
 func parseJoin(args []string, stderr io.Writer) (request, error) {
-	flags, output := newFlags("join", stderr)
+	flags := newFlags("join", stderr)
 	link := flags.String("interface", "", "the interface to join on (required)")
-	netns := flags.String("netns", "", "network namespace of the interface: a path, or a process ID")
+	mgid := flags.Bool("mgid", false, "ADDR is a verbatim MGID (on InfiniBand)")
 	sendOnly := flags.Bool("send-only", false, "join as a send-only full member")
 	space := flags.String("port-space", "UDP", "UDP, or IPoIB (on InfiniBand)")
 	timeout := flags.Duration("timeout", rdma.DefaultJoinTimeout, "how long the join may take")
-	if err := parse(flags, args, output); err != nil {
+	if err := flags.parse(args); err != nil {
 		return request{}, err
 	}
 	if flags.NArg() != 1 {
 		return request{}, fmt.Errorf("%w: join takes one group address, got %d", errUsage, flags.NArg())
 	}
-	group, err := netip.ParseAddr(flags.Arg(0))
+	group, err := parseGroup(flags.Arg(0), *mgid)
 	if err != nil {
-		return request{}, fmt.Errorf("%w: %w", errUsage, err)
+		return request{}, err
 	}
-	r := request{group: group, link: *link, netns: namespacePath(*netns), timeout: *timeout, output: *output}
+	r := request{
+		group: group, mgid: *mgid, link: *link, netns: namespacePath(*flags.netns), timeout: *timeout, output: *flags.output,
+	}
 	switch {
-	case !group.IsMulticast():
-		return request{}, fmt.Errorf("%w: %v is not a multicast address", errUsage, group)
 	case r.link == "":
 		return request{}, fmt.Errorf("%w: --interface is required", errUsage)
 	case r.timeout <= 0:
@@ -55,23 +56,8 @@ func parseJoin(args []string, stderr io.Writer) (request, error) {
 	if *sendOnly {
 		r.mode = rdma.SendOnlyFullMember
 	}
-	switch strings.ToUpper(*space) {
-	case "UDP":
-		r.portSpace = rdma.PortSpaceUDP
-	case "IPOIB":
-		r.portSpace = rdma.PortSpaceIPoIB
-	default:
-		return request{}, fmt.Errorf("%w: --port-space is UDP or IPoIB, not %q", errUsage, *space)
-	}
-	return r, nil
-}
-
-// namespacePath is the path of a namespace that may be given by a process ID.
-func namespacePath(s string) string {
-	if _, err := strconv.ParseUint(s, 10, 32); err == nil {
-		return "/proc/" + s + "/ns/net"
-	}
-	return s
+	r.portSpace, err = parsePortSpace(*space)
+	return r, err
 }
 
 func join(ctx context.Context, args []string, host *rdma.Host, stdout, stderr io.Writer) (err error) {
@@ -88,12 +74,15 @@ func join(ctx context.Context, args []string, host *rdma.Host, stdout, stderr io
 	if err != nil {
 		return err
 	}
-	membership, err := id.Join(r.group, rdma.JoinOptions{Mode: r.mode, Timeout: r.timeout})
-	if err != nil {
+	ask, leave := id.Join, id.Leave
+	if r.mgid {
+		ask, leave = id.JoinMGID, id.LeaveMGID
+	}
+	if _, err := ask(r.group, rdma.JoinOptions{Mode: r.mode, Timeout: r.timeout}); err != nil {
 		return err
 	}
 	err = hold(ctx, ch, r, stdout, stderr)
-	lerr := id.Leave(membership.Group())
+	lerr := leave(r.group)
 	if errors.Is(lerr, syscall.ENXIO) {
 		lerr = nil // the device took the membership with it, which hold has told
 	}
@@ -102,13 +91,11 @@ func join(ctx context.Context, args []string, host *rdma.Host, stdout, stderr io
 
 // bind makes an id on the interface that was asked for.
 func bind(ch *rdma.Channel, host *rdma.Host, r request) (id *rdma.ID, err error) {
-	var ns *rdma.NetNS
-	if r.netns != "" {
-		if ns, err = host.OpenNetNS(r.netns); err != nil {
-			return nil, err
-		}
-		defer func() { err = errors.Join(err, ns.Close()) }()
+	ns, err := openNetNS(host, r.netns)
+	if err != nil {
+		return nil, err
 	}
+	defer func() { err = errors.Join(err, closeNetNS(ns)) }()
 	addr, err := address(host, ns, r)
 	if err != nil {
 		return nil, err
@@ -119,8 +106,7 @@ func bind(ch *rdma.Channel, host *rdma.Host, r request) (id *rdma.ID, err error)
 	return id, id.Bind(addr)
 }
 
-// address is the interface's address to bind to: one of the group's family if
-// there is one.
+// address is the interface's address to bind to.
 func address(host *rdma.Host, ns *rdma.NetNS, r request) (netip.Addr, error) {
 	interfaces, err := host.Interfaces(ns)
 	if err != nil {
@@ -128,16 +114,10 @@ func address(host *rdma.Host, ns *rdma.NetNS, r request) (netip.Addr, error) {
 	}
 	var names []string
 	for _, i := range interfaces {
+		if i.Name == r.link {
+			return addressFor(i, r.group), nil
+		}
 		names = append(names, i.Name)
-		if i.Name != r.link {
-			continue
-		}
-		for _, p := range i.Addrs {
-			if p.Addr().Is4() == r.group.Is4() {
-				return p.Addr(), nil
-			}
-		}
-		return i.Addrs[0].Addr(), nil
 	}
 	all, err := host.LinkNames(ns)
 	if err != nil {
@@ -152,6 +132,17 @@ func address(host *rdma.Host, ns *rdma.NetNS, r request) (netip.Addr, error) {
 		where = "network namespace " + r.netns
 	}
 	return netip.Addr{}, fmt.Errorf("interface %s %s; RDMA-capable in %s: %s", r.link, reason, where, orNone(strings.Join(names, ", ")))
+}
+
+// addressFor is an interface's address to bind to for a group: one of its
+// family if there is one.
+func addressFor(i rdma.Interface, group netip.Addr) netip.Addr {
+	for _, p := range i.Addrs {
+		if p.Addr().Is4() == group.Is4() {
+			return p.Addr()
+		}
+	}
+	return i.Addrs[0].Addr()
 }
 
 // hold waits for the join, shows it, and then for the end: of ctx, or of the
@@ -190,8 +181,11 @@ type membershipJSON struct {
 	MLID         uint16 `json:"mlid"`
 	QKey         uint32 `json:"qkey"`
 	QPN          uint32 `json:"qpn"`
+	PKey         uint16 `json:"pkey"`
+	PKeyIndex    int    `json:"pkeyIndex"` // -1: not in the port's table, or not known
 	GID          string `json:"gid,omitempty"`
 	GIDIndex     int    `json:"gidIndex"`
+	GIDType      string `json:"gidType,omitempty"`
 	SL           uint8  `json:"sl"`
 	HopLimit     uint8  `json:"hopLimit"`
 	TrafficClass uint8  `json:"trafficClass"`
@@ -202,15 +196,18 @@ func show(w io.Writer, r request, p rdma.Params) error {
 	m := membershipJSON{
 		Group: r.group.String(), Mode: r.mode.String(), Interface: r.link,
 		Device: p.Device, Port: p.Port, MGID: p.MGID.String(), MLID: p.MLID, QKey: p.QKey, QPN: p.QPN,
-		GIDIndex: p.GIDIndex, SL: p.SL, HopLimit: p.HopLimit, TrafficClass: p.TrafficClass, FlowLabel: p.FlowLabel,
+		PKey: p.PKey, PKeyIndex: p.PKeyIndex, GIDIndex: p.GIDIndex, GIDType: string(p.GIDType),
+		SL: p.SL, HopLimit: p.HopLimit, TrafficClass: p.TrafficClass, FlowLabel: p.FlowLabel,
 	}
 	if p.GID.IsValid() {
 		m.GID = p.GID.String()
 	}
-	return write(w, r.output, m,
-		[]string{"GROUP", "MODE", "INTERFACE", "DEVICE", "PORT", "MGID", "MLID", "QKEY", "GID", "GID INDEX"},
-		[][]string{{
+	return write(w, r.output, m, table{
+		header: []string{"GROUP", "MODE", "INTERFACE", "DEVICE", "PORT", "MGID", "MLID", "QKEY", "P_KEY", "P_KEY INDEX", "GID", "GID INDEX", "GID TYPE"},
+		rows: [][]string{{
 			m.Group, m.Mode, m.Interface, m.Device, strconv.Itoa(m.Port), m.MGID, fmt.Sprintf("%#x", m.MLID),
-			fmt.Sprintf("%#08x", m.QKey), orNone(m.GID), strconv.Itoa(m.GIDIndex),
-		}})
+			fmt.Sprintf("%#08x", m.QKey), pkeyText(m.PKey), strconv.Itoa(m.PKeyIndex),
+			orNone(m.GID), strconv.Itoa(m.GIDIndex), orNone(m.GIDType),
+		}},
+	})
 }

@@ -1,5 +1,6 @@
-// Command rdmamc lists a node's RDMA devices and joins multicast groups by
-// hand, for looking into a node: what mckey does, without a queue pair.
+// Command rdmamc lists and watches a node's RDMA devices, says what keeps
+// multicast from working, and joins multicast groups by hand, for looking into a
+// node: what mckey does, without a queue pair.
 package main
 
 import (
@@ -15,19 +16,32 @@ import (
 	"github.com/spf13/pflag"
 )
 
-const usage = `rdmamc lists RDMA devices and joins RDMA multicast groups by hand.
+const usage = `rdmamc lists and watches RDMA devices and joins RDMA multicast groups by hand.
 
-  rdmamc devices [-o json]
-      lists the RDMA devices of this machine.
-  rdmamc join ADDR --interface IF [flags]
+  rdmamc devices [-v] [--netns NS] [-o json]
+      lists the RDMA devices of this machine; -v: with their GIDs and P_Keys.
+  rdmamc join ADDR --interface IF [--mgid] [flags]
       joins the group ADDR on an interface and holds the membership until it is
-      interrupted (SIGINT, SIGTERM); then it leaves.
+      interrupted (SIGINT, SIGTERM); then it leaves. --mgid: ADDR is a verbatim
+      MGID, on InfiniBand.
+  rdmamc probe [--interface IF] [--netns NS] [-o json]
+      says what keeps multicast from working; with an interface it tries that
+      one out, by joining and leaving a scratch group.
+  rdmamc watch [--netns NS] [-g ADDR]... [-o json]
+      shows devices, ports, GIDs, interfaces and groups with their users, and each
+      change, a line each, until it is interrupted. -g: joins a group too.
 
-Exit codes: 0 done, 1 failed, 2 wrong usage.
+NS is the path of a network namespace, or the ID of a process in it. More flags:
+rdmamc COMMAND --help. The version: rdmamc --version.
+
+Exit codes: 0 done, 1 failed or found something, 2 wrong usage.
 `
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	// Whoever reads the output may go: then writing fails, instead of a signal
+	// ending the process before it has left its groups.
+	signal.Ignore(syscall.SIGPIPE)
 	code := run(ctx, os.Args[1:], rdma.Local(), os.Stdout, os.Stderr)
 	stop()
 	os.Exit(code)
@@ -40,7 +54,7 @@ var errUsage = errors.New("wrong usage")
 func run(ctx context.Context, args []string, host *rdma.Host, stdout, stderr io.Writer) int {
 	err := dispatch(ctx, args, host, stdout, stderr)
 	switch {
-	case err == nil, errors.Is(err, pflag.ErrHelp):
+	case err == nil, errors.Is(err, pflag.ErrHelp), errors.Is(err, syscall.EPIPE):
 		return 0
 	case errors.Is(err, errUsage):
 		fmt.Fprintf(stderr, "rdmamc: %v\n\n%s", err, usage)
@@ -59,31 +73,16 @@ func dispatch(ctx context.Context, args []string, host *rdma.Host, stdout, stder
 		return devices(args[1:], host, stdout, stderr)
 	case "join":
 		return join(ctx, args[1:], host, stdout, stderr)
+	case "probe":
+		return probe(ctx, args[1:], host, stdout, stderr)
+	case "watch":
+		return watch(ctx, args[1:], host, stdout, stderr)
+	case "version", "--version":
+		_, err := fmt.Fprintln(stdout, version())
+		return err
 	case "help", "-h", "--help":
 		_, err := io.WriteString(stdout, usage)
 		return err
 	}
 	return fmt.Errorf("%w: no command %q", errUsage, args[0])
-}
-
-// newFlags is the flag set of a command, with -o.
-func newFlags(name string, stderr io.Writer) (*pflag.FlagSet, *string) {
-	flags := pflag.NewFlagSet("rdmamc "+name, pflag.ContinueOnError)
-	flags.SetOutput(stderr)
-	output := flags.StringP("output", "o", "table", "table or json")
-	return flags, output
-}
-
-// parse parses a command's flags; any error but ErrHelp is one of usage.
-func parse(flags *pflag.FlagSet, args []string, output *string) error {
-	if err := flags.Parse(args); err != nil {
-		if errors.Is(err, pflag.ErrHelp) {
-			return err
-		}
-		return fmt.Errorf("%w: %w", errUsage, err)
-	}
-	if *output != "table" && *output != "json" {
-		return fmt.Errorf("%w: --output is table or json, not %q", errUsage, *output)
-	}
-	return nil
 }

@@ -36,36 +36,6 @@ func newNode(t *testing.T) *rdmatest.Node {
 	return node
 }
 
-func TestDevices(t *testing.T) {
-	node := newNode(t)
-	var out, errs bytes.Buffer
-	if code := run(t.Context(), []string{"devices"}, node.Host(), &out, &errs); code != 0 || errs.Len() > 0 {
-		t.Fatalf("exit code %d, standard error %q", code, errs.String())
-	}
-	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
-	if len(lines) != 2 {
-		t.Fatalf("got %q, want a header and one device", out.String())
-	}
-	if got := strings.Fields(lines[1]); len(got) != 7 || got[0] != "rxe0" || got[3] != "Active" || got[5] != "-" || got[6] != "rdma0" {
-		t.Errorf("got row %q", lines[1])
-	}
-
-	out.Reset()
-	if code := run(t.Context(), []string{"devices", "-o", "json"}, node.Host(), &out, &errs); code != 0 {
-		t.Fatalf("exit code %d, standard error %q", code, errs.String())
-	}
-	var got []deviceJSON
-	if err := json.Unmarshal(out.Bytes(), &got); err != nil {
-		t.Fatal(err)
-	}
-	want := []deviceJSON{{Name: "rxe0", NodeGUID: got[0].NodeGUID, Ports: []portJSON{
-		{Number: 1, LinkLayer: "Ethernet", State: "Active", Interfaces: []string{"rdma0"}},
-	}}}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("devices (-want +got):\n%s", diff)
-	}
-}
-
 // lines passes each write on to whoever waits for it.
 type lines chan string
 
@@ -162,12 +132,26 @@ func TestErrors(t *testing.T) {
 	}{
 		{"no command", nil, nil, 2, []string{"which command", "rdmamc join"}},
 		{"unknown command", []string{"leave"}, nil, 2, []string{`"leave"`}},
-		{"unknown flag", []string{"devices", "--verbose"}, nil, 2, []string{"--verbose"}},
+		{"unknown flag", []string{"devices", "--color"}, nil, 2, []string{"--color"}},
 		{"devices with an argument", []string{"devices", "rxe0"}, nil, 2, []string{"rxe0"}},
 		{"unknown output", []string{"devices", "-o", "yaml"}, nil, 2, []string{"yaml", "json"}},
 		{"no group", []string{"join", "--interface", "rdma0"}, nil, 2, []string{"one group address"}},
 		{"no address", []string{"join", "market-data", "--interface", "rdma0"}, nil, 2, []string{"market-data"}},
 		{"unicast", []string{"join", "10.0.0.9", "--interface", "rdma0"}, nil, 2, []string{"10.0.0.9", "multicast"}},
+		{"IPv4 as an MGID", []string{"join", "--mgid", "239.1.1.7", "--interface", "rdma0"}, nil, 2, []string{"239.1.1.7", "GID"}},
+		{"unicast MGID", []string{"join", "--mgid", "fe80::1", "--interface", "rdma0"}, nil, 2, []string{"fe80::1", "GID"}},
+		{"zone", []string{"join", "ff12::7%rdma0", "--interface", "rdma0"}, nil, 2, []string{"zone"}},
+		{"IPv4 in IPv6", []string{"join", "::ffff:239.1.1.7", "--interface", "rdma0"}, nil, 2, []string{"IPv4"}},
+		{"MGID on RoCE v2", []string{"join", "--mgid", "ff15:a01b::7", "--interface", "rdma0"}, nil, 1, []string{"join MGID ff15:a01b::7 on rdma0", "not supported"}},
+		{"watch with an argument", []string{"watch", "rxe0"}, nil, 2, []string{"rxe0"}},
+		{"watch no address", []string{"watch", "-g", "market-data"}, nil, 2, []string{"market-data"}},
+		{"watch all the time", []string{"watch", "--interval", "0s"}, nil, 2, []string{"--interval"}},
+		{"watch an interface for nothing", []string{"watch", "--interface", "rdma0"}, nil, 2, []string{"--interface"}},
+		{"watch a missing namespace", []string{"watch", "--netns", "/run/netns/gone"}, nil, 1, []string{"/run/netns/gone"}},
+		{"watch on a missing interface", []string{"watch", "-g", "239.1.1.7", "--interface", "rdma9"}, nil, 1, []string{"rdma9"}},
+		{"probe with an argument", []string{"probe", "rdma0"}, nil, 2, []string{"rdma0"}},
+		{"probe no group", []string{"probe", "--group", "10.0.0.1"}, nil, 2, []string{"10.0.0.1"}},
+		{"probe no time", []string{"probe", "--timeout", "0s"}, nil, 2, []string{"--timeout"}},
 		{"no interface", []string{"join", "239.1.1.7"}, nil, 2, []string{"--interface is required"}},
 		{"unknown port space", []string{"join", "239.1.1.7", "--interface", "rdma0", "--port-space", "TCP"}, nil, 2, []string{"TCP"}},
 		{"no time", []string{"join", "239.1.1.7", "--interface", "rdma0", "--timeout", "0s"}, nil, 2, []string{"--timeout"}},

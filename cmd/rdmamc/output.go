@@ -9,22 +9,33 @@ import (
 	"text/tabwriter"
 )
 
-// write prints rows as a table, or v as JSON.
-func write(w io.Writer, output string, v any, header []string, rows [][]string) error {
+// table is a header and rows.
+type table struct {
+	header []string
+	rows   [][]string
+}
+
+// write prints v as JSON, or tables with an empty line between them.
+func write(w io.Writer, output string, v any, tables ...table) error {
 	if output == "json" {
 		e := json.NewEncoder(w)
 		e.SetIndent("", "  ")
 		return e.Encode(v)
 	}
-	var table bytes.Buffer
-	t := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
-	for _, row := range append([][]string{header}, rows...) {
-		fmt.Fprintln(t, strings.Join(row, "\t"))
+	var text bytes.Buffer
+	for i, table := range tables {
+		if i > 0 {
+			text.WriteByte('\n')
+		}
+		t := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
+		for _, row := range append([][]string{table.header}, table.rows...) {
+			fmt.Fprintln(t, strings.Join(row, "\t"))
+		}
+		if err := t.Flush(); err != nil {
+			return err
+		}
 	}
-	if err := t.Flush(); err != nil {
-		return err
-	}
-	_, err := w.Write(table.Bytes())
+	_, err := w.Write(text.Bytes())
 	return err
 }
 
