@@ -81,9 +81,17 @@ func (s state) running() (bool, error) {
 	return false, file.Close()
 }
 
+// clusterSize is how many hollow nodes there are, and how many of them are on
+// InfiniBand.
+type clusterSize struct{ nodes, infiniBand int }
+
+func (s clusterSize) flags() []string {
+	return []string{"-nodes", strconv.Itoa(s.nodes), "-infiniband", strconv.Itoa(s.infiniBand)}
+}
+
 // up starts this program anew in the background and waits until its cluster is
 // there.
-func up(ctx context.Context, nodes int) (err error) {
+func up(ctx context.Context, size clusterSize) (err error) {
 	s, err := openState()
 	if err != nil {
 		return err
@@ -110,7 +118,7 @@ func up(ctx context.Context, nodes int) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, progress.Close()) }()
-	cmd := exec.Command(program, "-nodes", strconv.Itoa(nodes), "serve")
+	cmd := exec.Command(program, append(size.flags(), "serve")...)
 	cmd.ExtraFiles = []*os.File{childEnd}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	err = errors.Join(cmd.Start(), childEnd.Close())
@@ -135,7 +143,7 @@ func up(ctx context.Context, nodes int) (err error) {
 }
 
 // serve is the process in the background.
-func serve(ctx context.Context, nodes int) (err error) {
+func serve(ctx context.Context, size clusterSize) (err error) {
 	progress := os.NewFile(progressFD, "progress")
 	if progress == nil {
 		return errors.New("serve is for demo up to run")
@@ -163,7 +171,8 @@ func serve(ctx context.Context, nodes int) (err error) {
 
 	cluster, err := localcluster.Start(ctx, localcluster.Options{
 		ControlPlane: localcluster.ControlPlaneOptions{Log: log, Progress: progress},
-		Nodes:        nodes,
+		Nodes:        size.nodes,
+		InfiniBand:   size.infiniBand,
 		Log:          log.logger(),
 	})
 	if err != nil {
@@ -180,16 +189,17 @@ func serve(ctx context.Context, nodes int) (err error) {
 	if err := cluster.WriteKubeconfig(s.kubeconfig()); err != nil {
 		return err
 	}
-	introduction := fmt.Sprintf(`%d hollow nodes run on a simulated fabric. Pods on them have a network and no containers,
-so kubectl logs and exec don't work. A pod without a node gets one. There is no
-controller for Deployments, Jobs and namespaces: a namespace that is deleted stays Terminating.
+	introduction := fmt.Sprintf(`%d hollow nodes run on a simulated fabric, the last %d of them on InfiniBand.
+Pods on them have a network and no containers, so kubectl logs and exec don't work. A pod
+without a node gets one. There is no controller for Deployments, Jobs and namespaces:
+a namespace that is deleted stays Terminating.
 
   export KUBECONFIG=%s
   kubectl apply -f config/samples
   kubectl get mcg,mcn,pods -A
 
 kubectl is %s; the log is %s; make down ends it all.
-`, nodes, s.kubeconfig(), cluster.Kubectl, s.log())
+`, size.nodes, size.infiniBand, s.kubeconfig(), cluster.Kubectl, s.log())
 	if err := os.WriteFile(s.introduction(), []byte(introduction), 0o600); err != nil {
 		return err
 	}

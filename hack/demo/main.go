@@ -1,6 +1,7 @@
 // Command demo shows on one machine what rdma-multicast is for, without RDMA
-// hardware: it starts a real etcd and kube-apiserver, the controller, and three
-// hollow nodes whose agents join and leave groups on one simulated fabric.
+// hardware: it starts a real etcd and kube-apiserver, the controller, and four
+// hollow nodes, one of them on InfiniBand, whose agents join and leave groups on
+// one simulated fabric.
 //
 //	demo        plays the main job, from kubectl apply to the last leave, and
 //	            ends with 0 only if each step was seen in the API and in the
@@ -33,7 +34,9 @@ func main() {
 func run(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("demo", flag.ContinueOnError)
 	bound := flags.Duration("bound", time.Minute, "how long one thing may take before its step has failed")
-	nodes := flags.Int("nodes", 3, "with up: number of hollow nodes")
+	size := clusterSize{}
+	flags.IntVar(&size.nodes, "nodes", roceNodes+infiniBandNodes, "with up: number of hollow nodes")
+	flags.IntVar(&size.infiniBand, "infiniband", infiniBandNodes, "with up: how many of them, the last ones, are on InfiniBand")
 	logPath := flags.String("log", "", "file for the log of every part; default: a temporary one, kept only on failure")
 	flags.Usage = func() {
 		fmt.Fprintf(flags.Output(), "usage: demo [flags] [up | down]\n")
@@ -49,11 +52,11 @@ func run(ctx context.Context, args []string) error {
 	case "":
 		return play(ctx, *bound, *logPath)
 	case "up":
-		return up(ctx, *nodes)
+		return up(ctx, size)
 	case "down":
 		return down(ctx)
 	case "serve": // what up runs in the background
-		return serve(ctx, *nodes)
+		return serve(ctx, size)
 	default:
 		flags.Usage()
 		return fmt.Errorf("unknown command %q: want up, down, or none to play", command)

@@ -87,7 +87,7 @@ func TestInterruptedDemoLeavesNothingBehind(t *testing.T) {
 		if err != nil || len(kubeconfigs) != 1 {
 			t.Errorf("kubeconfigs %q, %v", kubeconfigs, err)
 		} else {
-			host = checkNodes(t, kubeconfigs[0], 3)
+			host = checkNodes(t, kubeconfigs[0], 4)
 		}
 		if err := cmd.Process.Signal(os.Interrupt); err != nil {
 			t.Error(err)

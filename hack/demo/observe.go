@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -28,6 +29,10 @@ type view struct {
 	told   []told
 	held   []held
 	mdb    map[netip.Addr][]rdmatest.SwitchPort
+	// interfaces are the nodes' own RDMA interfaces.
+	interfaces map[string]string
+	// subnet are the groups of the subnet manager that have been joined, by MGID.
+	subnet map[netip.Addr]rdmatest.SubnetGroup
 }
 
 // told is one membership as a pod was told of it.
@@ -44,7 +49,7 @@ type held struct {
 }
 
 func (d *demo) look(ctx context.Context) (*view, error) {
-	v := &view{groups: map[string]v1alpha1.MulticastGroup{}, nodes: map[string]v1alpha1.MulticastNode{}, pods: map[string]corev1.Pod{}}
+	v := &view{groups: map[string]v1alpha1.MulticastGroup{}, nodes: map[string]v1alpha1.MulticastNode{}, pods: map[string]corev1.Pod{}, interfaces: map[string]string{}}
 	var groups v1alpha1.MulticastGroupList
 	if err := d.cluster.Client.List(ctx, &groups); err != nil {
 		return nil, err
@@ -79,11 +84,14 @@ func (d *demo) look(ctx context.Context) (*view, error) {
 			cmp.Compare(a.pod.Name, b.pod.Name), cmp.Compare(a.status.Interface, b.status.Interface))
 	})
 	for _, node := range d.cluster.Nodes {
+		v.interfaces[node.Name] = node.Interface
 		for _, m := range node.Machine.Memberships() {
 			v.held = append(v.held, held{node: node, Member: m})
 		}
 	}
 	v.mdb = d.cluster.Fabric.MDB()
+	v.subnet = d.cluster.Subnet.MDB()
+	maps.DeleteFunc(v.subnet, func(_ netip.Addr, g rdmatest.SubnetGroup) bool { return g.Configured })
 	return v, nil
 }
 
@@ -100,73 +108,14 @@ func groupStatus(pod *corev1.Pod) ([]v1alpha1.MembershipStatus, error) {
 	return statuses, nil
 }
 
-// address of a group that exists.
+// address, or verbatim MGID, of a group that exists.
 func (v *view) address(group string) netip.Addr {
-	addr, err := netip.ParseAddr(v.groups[group].Spec.Address)
+	spec := v.groups[group].Spec
+	addr, err := netip.ParseAddr(cmp.Or(spec.Address, spec.MGID))
 	if err != nil {
 		return netip.Addr{}
 	}
 	return addr
-}
-
-// agree says in what the API and the fabric differ: each membership that a pod
-// was told of as joined is in its node's tables, and the other way round; each
-// group that a machine is a member of has an entry in the MulticastNode, and the
-// other way round.
-func (v *view) agree() error {
-	type place struct{ node, netns, iface, address string }
-	api, entries := map[place]bool{}, map[[2]string]bool{}
-	for _, t := range v.told {
-		if t.status.State != v1alpha1.StateJoined {
-			continue
-		}
-		p := place{t.pod.Spec.NodeName, t.netns, t.status.Interface, v.address(t.status.Group).String()}
-		api[p] = true
-		entries[[2]string{p.node, t.status.Group}] = true
-	}
-	fabric, delivered := map[place]bool{}, map[string]bool{}
-	for _, h := range v.held {
-		p := place{h.node.Name, h.NetNS, h.Interface, h.Group.String()}
-		fabric[p] = true
-		if !api[p] {
-			return fmt.Errorf("the fabric has a member of %s on %s, interface %s, namespace %q, that no pod was told of", p.address, p.node, p.iface, p.netns)
-		}
-		if !h.SendOnly && h.node.Machine.IGMP(h.NetNS, h.Interface)[h.Group] < 1 {
-			return fmt.Errorf("rdma_cm on %s has a member of %s, its interface %s has not", p.node, p.address, p.iface)
-		}
-		if !h.SendOnly {
-			delivered[p.node+" "+p.address] = true
-		}
-	}
-	for address, ports := range v.mdb {
-		for _, port := range ports {
-			if !delivered[port.Node+" "+address.String()] {
-				return fmt.Errorf("the switch delivers %s to %s, which has no member", address, port.Node)
-			}
-			delete(delivered, port.Node+" "+address.String())
-		}
-	}
-	for missing := range delivered {
-		return fmt.Errorf("the switch doesn't deliver to a member: %s", missing)
-	}
-	for p := range api {
-		if !fabric[p] {
-			return fmt.Errorf("a pod on %s was told that interface %s has joined %s, the fabric doesn't have it", p.node, p.iface, p.address)
-		}
-	}
-	for _, n := range v.nodes {
-		for _, entry := range n.Status.Groups {
-			name := entry.Namespace + "/" + entry.Name
-			if !entries[[2]string{n.Name, name}] {
-				return fmt.Errorf("the MulticastNode %s has an entry for %s, and no pod there has joined it", n.Name, name)
-			}
-			delete(entries, [2]string{n.Name, name})
-		}
-	}
-	for missing := range entries {
-		return fmt.Errorf("a pod on %s has joined %s, and the MulticastNode has no entry for it", missing[0], missing[1])
-	}
-	return nil
 }
 
 // members of a group's address in the fabric's tables.
@@ -251,9 +200,21 @@ func (v *view) inFabric(t told) string {
 		if h.SendOnly {
 			return "send-only member"
 		}
+		if h.node.InfiniBand {
+			return fmt.Sprintf("member, MLID %#x", v.subnet[mgid(t.status)].MLID)
+		}
 		return fmt.Sprintf("member, IGMP users %d", h.node.Machine.IGMP(h.NetNS, h.Interface)[h.Group])
 	}
 	return "none"
+}
+
+// mgid that a pod was told; the zero Addr if none.
+func mgid(status v1alpha1.MembershipStatus) netip.Addr {
+	addr, err := netip.ParseAddr(status.MGID)
+	if err != nil {
+		return netip.Addr{}
+	}
+	return addr
 }
 
 // places lists memberships for a message.

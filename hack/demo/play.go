@@ -61,7 +61,7 @@ func play(ctx context.Context, bound time.Duration, logPath string) (err error) 
 // steps of the whole demo.
 func (d *demo) steps(log *logFile) []step {
 	before := goleak.IgnoreCurrent()
-	steps := []step{{"start", "etcd, kube-apiserver, the controller, three nodes with an agent each", func(ctx context.Context) error {
+	steps := []step{{"start", "etcd, kube-apiserver, the controller, four nodes with an agent each", func(ctx context.Context) error {
 		return d.start(ctx, log)
 	}}}
 	steps = append(steps, d.scenario()...)
@@ -74,7 +74,8 @@ func (d *demo) start(ctx context.Context, log *logFile) error {
 	var err error
 	d.cluster, err = localcluster.Start(ctx, localcluster.Options{
 		ControlPlane: localcluster.ControlPlaneOptions{Root: d.root, Log: log, Progress: d.out},
-		Nodes:        3,
+		Nodes:        roceNodes + infiniBandNodes,
+		InfiniBand:   infiniBandNodes,
 		Log:          log.logger(),
 	})
 	if err != nil {

@@ -15,8 +15,11 @@ import (
 )
 
 const (
-	ticks = "default/ticks" // a group with members on three nodes
+	ticks = "default/ticks" // a group with members on the nodes on RoCE
 	late  = "default/late"  // a group that receiver-1 alone asks for
+
+	// The nodes: node-1 to node-3 are on RoCE, node-4 is on InfiniBand.
+	roceNodes, infiniBandNodes = 3, 1
 )
 
 // scenario is the main job.
@@ -28,6 +31,9 @@ func (d *demo) scenario() []step {
 		{"stale-cache", "an agent that hasn't heard of a group's deletion is asked to join it", d.staleCache},
 		{"group-deletion", "a group is deleted under its pods; one agent hears of it late", d.groupDeletion},
 		{"again", "the group is applied again, no pod is touched", d.again},
+		{"infiniband", "a pod on InfiniBand joins, in a partition of its own", d.infiniBand},
+		{"failover", "another subnet manager takes over, and the pod joins again", d.failover},
+		{"refused-node", "nodes are members without a pod; one of them can't be, and says why", d.refusedNode},
 		{"last-leave", "the last pods end", d.lastLeave},
 		{"nothing-left", "the groups are deleted; what is left is counted", d.nothingLeft},
 	}
@@ -55,7 +61,7 @@ func (d *demo) join(ctx context.Context) error {
 		for _, h := range v.members(v.address(ticks)) {
 			nodes[h.node.Name] = true
 		}
-		if len(nodes) != len(d.cluster.Nodes) {
+		if len(nodes) != roceNodes {
 			return fmt.Errorf("in the fabric %s has members on %d nodes: %s", ticks, len(nodes), places(v.members(v.address(ticks))))
 		}
 		return v.agree()
@@ -274,8 +280,8 @@ func (d *demo) nothingLeft(ctx context.Context) error {
 		for name, group := range v.groups {
 			return fmt.Errorf("group %s is there, finalizers %v", name, group.Finalizers)
 		}
-		if len(v.mdb) > 0 {
-			return fmt.Errorf("the switch still delivers %v", v.mdb)
+		if len(v.mdb) > 0 || len(v.subnet) > 0 {
+			return fmt.Errorf("the switch still delivers %v, the subnet manager has %v", v.mdb, v.subnet)
 		}
 		for _, node := range d.cluster.Nodes {
 			files, ids, namespaces := node.Machine.OpenHandles()
@@ -289,6 +295,6 @@ func (d *demo) nothingLeft(ctx context.Context) error {
 		return err
 	}
 	d.say("API: no MulticastGroup, so no finalizer; no entry in any MulticastNode")
-	d.say("fabric: no membership, the switch delivers nothing; open on each node: the agent's event channel, no id, no namespace")
+	d.say("fabric: no membership, neither the switch nor the subnet manager delivers anything; open on each node: the agent's event channel, no id, no namespace")
 	return nil
 }
