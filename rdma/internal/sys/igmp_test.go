@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -49,7 +50,7 @@ func TestParseIGMP(t *testing.T) {
 		{"an interface that isn't there", igmpText(), "eth1", groups()},
 		{"the heading is no interface", igmpText(), "Device", groups()},
 		{"nothing", "", "eth0", groups()},
-		{"a group before any interface", "\t\t\t\tEF010107     1\n", "eth0", groups()},
+		{"an interface without groups", "2\teth0      :     0      V3\n", "eth0", groups()},
 	} {
 		got, err := parseIGMP([]byte(tt.text), tt.link)
 		if err != nil || !maps.Equal(got, tt.want) {
@@ -60,12 +61,32 @@ func TestParseIGMP(t *testing.T) {
 		"\t\t\t\tEF010107\n", "\t\n", "\t\t\t\t1EF010107 1\n", "\t\t\t\tEF01010G 1\n", "\t\t\t\tEF010107 -1\n",
 		"\t\t\t\tEF010107 4294967295\n", "\t" + strings.Repeat("0", 1<<17),
 	} {
-		if got, err := parseIGMP([]byte("2\teth0:\n"+line), "eth0"); !errors.Is(err, errMalformed) {
+		if got, err := parseIGMP([]byte("2\teth0: 1\n"+line), "eth0"); !errors.Is(err, errMalformed) {
 			t.Errorf("line %.40q: got %v, error %v, want errMalformed", line, got, err)
 		}
 	}
-	if got, err := parseIGMP([]byte("2\teth1:\n\tsomething else\n"+igmpText()), "eth0"); err != nil || len(got) != 3 {
+	if got, err := parseIGMP([]byte("2\teth1: 1\n\tsomething else\n"+igmpText()), "eth0"); err != nil || len(got) != 3 {
 		t.Errorf("another interface's malformed group: got %v, error %v", got, err)
+	}
+}
+
+// What the kernel's text can be while groups come and go.
+func TestParseIGMPTorn(t *testing.T) {
+	whole := strings.SplitAfter(igmpText(), "\n")
+	without := func(line int) string {
+		return strings.Join(slices.Delete(slices.Clone(whole), line, line+1), "")
+	}
+	for name, text := range map[string]string{
+		"an interface's line is missing":        without(3),
+		"the first interface's line is missing": without(1),
+		"a group is missing":                    without(5),
+		"the last group is missing":             without(8),
+		"the last interface's line alone":       strings.Join(whole[:8], ""),
+		"a group twice, another one missing":    strings.Join(append(slices.Clone(whole[:6]), whole[5], whole[7], whole[8]), ""),
+	} {
+		if got, err := parseIGMP([]byte(text), "eth0"); !errors.Is(err, errTorn) {
+			t.Errorf("%s: got %v, error %v, want errTorn", name, got, err)
+		}
 	}
 }
 
@@ -125,13 +146,13 @@ func TestReadAllIsBounded(t *testing.T) {
 	if err := os.WriteFile(path, make([]byte, 40<<10), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if b, reads, err := readAll(path, 40<<10); err != nil || len(b) != 40<<10 || reads != 3 {
-		t.Errorf("got %d bytes in %d reads, error %v, want all in 3", len(b), reads, err)
+	if b, err := readAll(path, 40<<10); err != nil || len(b) != 40<<10 {
+		t.Errorf("got %d bytes, error %v, want all", len(b), err)
 	}
-	if _, _, err := readAll(path, 40<<10-1); !errors.Is(err, unix.EFBIG) {
+	if _, err := readAll(path, 40<<10-1); !errors.Is(err, unix.EFBIG) {
 		t.Errorf("too large a file: got error %v, want EFBIG", err)
 	}
-	if _, _, err := readAll(path+"-missing", 1); !errors.Is(err, unix.ENOENT) {
+	if _, err := readAll(path+"-missing", 1); !errors.Is(err, unix.ENOENT) {
 		t.Errorf("no file: got error %v, want ENOENT", err)
 	}
 }
