@@ -17,6 +17,7 @@ func TestOpenSM(t *testing.T) {
 		play func(*play)
 	}{
 		{"create_and_join", createAndJoin},
+		{"as_the_kernel_asks", asTheKernelAsks},
 		{"send_only", sendOnly},
 		{"leave", leave},
 		{"join_states", joinStates},
