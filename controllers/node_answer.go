@@ -3,9 +3,11 @@ package controllers
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"syscall"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -13,16 +15,6 @@ import (
 	"github.com/rdma-multicast/rdma-multicast/api/v1alpha1"
 	"github.com/rdma-multicast/rdma-multicast/internal/membership"
 	"github.com/rdma-multicast/rdma-multicast/rdma"
-)
-
-// Reasons of the pod condition GroupsJoined beside those of
-// membership.Verdict.
-const (
-	reasonAllJoined    = v1alpha1.ReasonAllJoined
-	reasonJoinFailed   = "JoinFailed"
-	reasonWaiting      = "Waiting"
-	reasonJoining      = "Joining"
-	reasonSandboxEnded = "SandboxEnded"
 )
 
 const (
@@ -93,8 +85,9 @@ func answerPod(pod membership.Pod, held []membership.Status, verdicts []membersh
 		group := s.GroupNamespace + "/" + s.GroupName
 		a.memberships[group] = s.GroupUID
 		answered[group] = true
-		a.statuses = append(a.statuses, membershipStatus(s))
-		if p, ok := statusProblem(s); ok {
+		p, ok := statusProblem(s)
+		a.statuses = append(a.statuses, membershipStatus(s, p.reason))
+		if ok {
 			p.required = required(pod, s.GroupNamespace, s.GroupName, s.Interface)
 			a.problems = append(a.problems, p)
 		}
@@ -116,6 +109,7 @@ func answerPod(pod membership.Pod, held []membership.Status, verdicts []membersh
 				Group:     p.group,
 				State:     v1alpha1.MembershipState(v.State),
 				Interface: v.Interface,
+				Reason:    v.Reason,
 				Message:   truncate(p.message, maxStatusMessage),
 			})
 		}
@@ -124,7 +118,7 @@ func answerPod(pod membership.Pod, held []membership.Status, verdicts []membersh
 	for _, r := range pod.Requests {
 		if group := r.Namespace + "/" + r.Name; !answered[group] {
 			answered[group] = true
-			a.problems = append(a.problems, podProblem{state: membership.Joining, reason: reasonJoining, group: group,
+			a.problems = append(a.problems, podProblem{state: membership.Joining, reason: v1alpha1.ReasonJoining, group: group,
 				iface: r.Interface, required: r.Required, transient: true})
 		}
 	}
@@ -143,7 +137,7 @@ func answerEnded() podAnswer {
 	return podAnswer{ended: true, condition: corev1.PodCondition{
 		Type:    v1alpha1.ConditionGroupsJoined,
 		Status:  corev1.ConditionFalse,
-		Reason:  reasonSandboxEnded,
+		Reason:  v1alpha1.ReasonSandboxEnded,
 		Message: "the pod's sandbox has ended and all its groups were left",
 	}}
 }
@@ -162,12 +156,12 @@ func groupsJoined(requests int, problems []podProblem) corev1.PodCondition {
 	case len(needed) > 0:
 		c.Status, c.Reason, c.Message = corev1.ConditionFalse, needed[0].reason, describe(needed, maxConditionMessage)
 	case requests == 0:
-		c.Status, c.Reason, c.Message = corev1.ConditionTrue, reasonAllJoined, "no group is asked for"
+		c.Status, c.Reason, c.Message = corev1.ConditionTrue, v1alpha1.ReasonAllJoined, "no group is asked for"
 	case len(optional) > 0:
-		c.Status, c.Reason = corev1.ConditionTrue, reasonAllJoined
+		c.Status, c.Reason = corev1.ConditionTrue, v1alpha1.ReasonAllJoined
 		c.Message = truncate("all required groups are joined; not joined: "+describe(optional, maxConditionMessage), maxConditionMessage)
 	default:
-		c.Status, c.Reason, c.Message = corev1.ConditionTrue, reasonAllJoined, "all groups are joined"
+		c.Status, c.Reason, c.Message = corev1.ConditionTrue, v1alpha1.ReasonAllJoined, "all groups are joined"
 	}
 	return c
 }
@@ -227,20 +221,23 @@ func statusProblem(s membership.Status) (podProblem, bool) {
 	}
 	switch s.State {
 	case membership.Failing:
-		p.reason = reasonJoinFailed
+		p.reason = v1alpha1.ReasonJoinFailed
 	case membership.Refused:
-		p.reason = reasonJoinFailed
+		p.reason = v1alpha1.ReasonUnsupportedAddress
+		if errors.Is(s.Err, syscall.ENOSYS) {
+			p.reason = v1alpha1.ReasonIWARP
+		}
 	case membership.Waiting:
-		p.reason, p.transient = reasonWaiting, true
+		p.reason, p.transient = v1alpha1.ReasonWaiting, true
 	case membership.Joining:
-		p.reason, p.transient = reasonJoining, true
+		p.reason, p.transient = v1alpha1.ReasonJoining, true
 	default: // Joined; Leaving is told by what is wanted instead
 		return p, false
 	}
 	return p, true
 }
 
-func membershipStatus(s membership.Status) v1alpha1.MembershipStatus {
+func membershipStatus(s membership.Status, reason string) v1alpha1.MembershipStatus {
 	m := v1alpha1.MembershipStatus{
 		Group:     s.GroupNamespace + "/" + s.GroupName,
 		State:     v1alpha1.MembershipState(s.State),
@@ -248,6 +245,7 @@ func membershipStatus(s membership.Status) v1alpha1.MembershipStatus {
 		Device:    s.Device,
 		Port:      int32(s.Port),
 		Epoch:     s.Epoch,
+		Reason:    reason,
 		Message:   truncate(oneLine(s.Message), maxStatusMessage),
 	}
 	if s.State != membership.Joined {
@@ -262,8 +260,18 @@ func membershipStatus(s membership.Status) v1alpha1.MembershipStatus {
 	m.MLID = int32(s.Params.MLID)
 	m.QKey = s.Params.QKey
 	m.GIDIndex = &index
+	m.GIDType = string(s.Params.GIDType)
 	if s.Params.GID.IsValid() {
 		m.GID = s.Params.GID.String()
+	}
+	m.PKey = int32(s.Params.PKey)
+	if s.Params.PKeyIndex >= 0 {
+		pkeyIndex := int32(s.Params.PKeyIndex)
+		m.PKeyIndex = &pkeyIndex
+	}
+	m.TrafficClass = int32(s.Params.TrafficClass)
+	if s.LinkLayer == rdma.LinkLayerEthernet {
+		m.TrafficClass = int32(s.TrafficClass) // rdma_cm tells none there
 	}
 	return m
 }

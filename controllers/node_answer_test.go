@@ -110,20 +110,66 @@ func TestConditionOfAPod(t *testing.T) {
 func TestStatusOfAMembership(t *testing.T) {
 	s := held("a", membership.Joined, "", "pod")
 	s.Epoch = 3
-	s.Params = rdma.Params{MGID: netip.MustParseAddr("::ffff:239.1.1.7"), QKey: 0x01234567, GIDIndex: 0, GID: netip.MustParseAddr("::ffff:10.0.0.2")}
+	s.LinkLayer, s.TrafficClass = rdma.LinkLayerEthernet, 184
+	s.Params = rdma.Params{MGID: netip.MustParseAddr("::ffff:239.1.1.7"), QKey: 0x01234567, GIDIndex: 0, GID: netip.MustParseAddr("::ffff:10.0.0.2"),
+		GIDType: rdma.RoCEv2, PKey: 0xffff}
 	a := answerPod(membership.Pod{Requests: []membership.Request{request("a", "", true), request("b", "", true)}},
 		[]membership.Status{s}, []membership.Verdict{refusal("b", "net2", "InterfaceNotFound")})
 	want := []v1alpha1.MembershipStatus{
 		{Group: "ns/a", State: v1alpha1.StateJoined, Interface: "net1", Device: "mlx5_0", Port: 1, Mode: v1alpha1.FullMember, MGID: "::ffff:239.1.1.7", QKey: 0x01234567,
-			GID: "::ffff:10.0.0.2", GIDIndex: ptr.To[int32](0), Epoch: 3},
-		{Group: "ns/b", State: v1alpha1.StateRefused, Interface: "net2", Message: "because; of that"},
+			GID: "::ffff:10.0.0.2", GIDIndex: ptr.To[int32](0), GIDType: "RoCE v2", PKey: 0xffff, PKeyIndex: ptr.To[int32](0), TrafficClass: 184, Epoch: 3},
+		{Group: "ns/b", State: v1alpha1.StateRefused, Interface: "net2", Reason: "InterfaceNotFound", Message: "because; of that"},
 	}
 	if diff := cmp.Diff(want, a.statuses); diff != "" {
 		t.Error(diff)
 	}
 	s.State = membership.Failing
-	if m := membershipStatus(s); m.MGID != "" || m.GIDIndex != nil {
-		t.Errorf("what isn't joined is told an MGID: %+v", m)
+	if m := membershipStatus(s, "JoinFailed"); m.MGID != "" || m.GIDIndex != nil || m.Reason != "JoinFailed" {
+		t.Errorf("what isn't joined is told an MGID, or no reason: %+v", m)
+	}
+}
+
+// On InfiniBand the traffic class is the broadcast group's, whatever the group
+// says, and the P_Key's index may be unknown.
+func TestStatusOnInfiniBand(t *testing.T) {
+	s := held("a", membership.Joined, "", "pod")
+	s.LinkLayer, s.TrafficClass = rdma.LinkLayerInfiniBand, 184
+	s.Params = rdma.Params{MGID: netip.MustParseAddr("ff15:a01b::7"), MLID: 0xc003, PKey: 0x8001, PKeyIndex: -1, TrafficClass: 32}
+	m := membershipStatus(s, "")
+	if m.TrafficClass != 32 || m.PKey != 0x8001 || m.PKeyIndex != nil || m.MLID != 0xc003 || m.MGID != "ff15:a01b::7" {
+		t.Errorf("status is %+v", m)
+	}
+}
+
+// The states and reasons are one vocabulary; package membership doesn't know the
+// API, so its words are its own.
+func TestWordsAgree(t *testing.T) {
+	for state, want := range map[membership.State]v1alpha1.MembershipState{
+		membership.Waiting: v1alpha1.StateWaiting, membership.Joining: v1alpha1.StateJoining, membership.Joined: v1alpha1.StateJoined,
+		membership.Failing: v1alpha1.StateFailing, membership.Leaving: v1alpha1.StateLeaving, membership.Refused: v1alpha1.StateRefused,
+	} {
+		if string(state) != string(want) {
+			t.Errorf("state %s is %s in the API", state, want)
+		}
+	}
+	for reason, want := range map[string]string{
+		membership.ReasonInvalidAnnotation: v1alpha1.ReasonInvalidAnnotation, membership.ReasonUnknownGroup: v1alpha1.ReasonUnknownGroup,
+		membership.ReasonGroupDeleting: v1alpha1.ReasonGroupDeleting, membership.ReasonNotAccepted: v1alpha1.ReasonNotAccepted,
+		membership.ReasonNotAllowed: v1alpha1.ReasonNotAllowed, membership.ReasonModeNotAllowed: v1alpha1.ReasonModeNotAllowed,
+		membership.ReasonInterfacesUnknown: v1alpha1.ReasonInterfacesUnknown, membership.ReasonNoRDMAInterface: v1alpha1.ReasonNoRDMAInterface,
+		membership.ReasonInterfaceNotFound: v1alpha1.ReasonInterfaceNotFound, membership.ReasonInterfaceNotRDMA: v1alpha1.ReasonInterfaceNotRDMA,
+		membership.ReasonNotSelected: v1alpha1.ReasonNotSelected, membership.ReasonUnsupportedAddress: v1alpha1.ReasonUnsupportedAddress,
+		membership.ReasonNoInterfaceAddress: v1alpha1.ReasonNoInterfaceAddress, membership.ReasonAddressInUse: v1alpha1.ReasonAddressInUse,
+		membership.ReasonPodLimitReached: v1alpha1.ReasonPodLimitReached, membership.ReasonNodeLimitReached: v1alpha1.ReasonNodeLimitReached,
+		string(rdma.ReasonNoVerbs): v1alpha1.ReasonNoVerbs, string(rdma.ReasonIWARP): v1alpha1.ReasonIWARP, string(rdma.ReasonRoCEv1): v1alpha1.ReasonRoCEv1,
+		string(rdma.ReasonNoIPoIB): v1alpha1.ReasonNoIPoIB, string(rdma.ReasonNoInterface): v1alpha1.ReasonNoInterface,
+		string(rdma.ReasonPortNotActive): v1alpha1.ReasonPortNotActive, string(rdma.ReasonNotReady): v1alpha1.ReasonNotReady,
+		string(rdma.ReasonNoAnswer): v1alpha1.ReasonNoAnswer, string(rdma.ReasonWrongGroupLeft): v1alpha1.ReasonWrongGroupLeft,
+		string(rdma.ReasonSelfTestFailed): v1alpha1.ReasonSelfTestFailed,
+	} {
+		if reason != want {
+			t.Errorf("reason %s is %s in the API", reason, want)
+		}
 	}
 }
 

@@ -84,6 +84,18 @@ func TestPlanningGroup(t *testing.T) {
 	if diff := cmp.Diff(want, planningGroup(&g), cmp.Comparer(func(a, b netip.Addr) bool { return a == b }), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
 		t.Error(diff)
 	}
+	class := int32(184)
+	g.Spec.Address, g.Spec.MGID, g.Spec.TrafficClass = "", "ff15:a01b::7", &class
+	g.Spec.Nodes = &v1alpha1.NodeMembers{NodeSelector: map[string]v1alpha1.LabelValue{"rack": "a"}}
+	got := planningGroup(&g)
+	if !got.Accepted || !got.Verbatim || got.Address != netip.MustParseAddr("ff15:a01b::7") || got.TrafficClass != 184 || got.Nodes == nil || got.Nodes.Labels["rack"] != "a" {
+		t.Errorf("with an MGID, a traffic class and nodes: %+v", got)
+	}
+	g.Spec.Address = "239.1.1.7"
+	if planningGroup(&g).Accepted {
+		t.Error("a group with an address and an MGID is accepted")
+	}
+	g.Spec.MGID = ""
 	g.Spec.InterfaceSelector.Subnets = []string{"10.0.0.0"}
 	if planningGroup(&g).Accepted {
 		t.Error("a subnet that isn't one is taken for none at all")

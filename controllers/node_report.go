@@ -157,7 +157,7 @@ func (r *NodeReporter) Reconcile(ctx context.Context, req reconcile.Request) (re
 // hold is how long an answer that says no more than that groups are being
 // joined has to wait.
 func (r *NodeReporter) hold(key types.NamespacedName, a podAnswer) time.Duration {
-	if a.condition.Reason != reasonJoining && a.condition.Reason != reasonWaiting {
+	if a.condition.Reason != v1alpha1.ReasonJoining && a.condition.Reason != v1alpha1.ReasonWaiting {
 		delete(r.progress, key)
 		return 0
 	}

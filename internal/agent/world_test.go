@@ -147,6 +147,9 @@ func (w *world) group(name, address string, change ...func(*v1alpha1.MulticastGr
 	}
 	w.create(g)
 	w.accept(g)
+	if g.Spec.Nodes != nil { // or the nodes of other tests were members too
+		w.t.Cleanup(func() { w.delete(g) })
+	}
 	return g
 }
 

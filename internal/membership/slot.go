@@ -310,8 +310,8 @@ func (s *slot) fail(err error) {
 	switch {
 	case errors.Is(err, syscall.EAGAIN), errors.Is(err, syscall.EADDRNOTAVAIL), errors.Is(err, rdma.ErrUnavailable):
 		state = Waiting // the port or IPoIB isn't ready
-	case errors.Is(err, rdma.ENOTSUPP):
-		state = Refused
+	case errors.Is(err, rdma.ENOTSUPP), errors.Is(err, syscall.ENOSYS):
+		state = Refused // by the kind of port
 	}
 	s.set(state, err.Error(), err)
 }
