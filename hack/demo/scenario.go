@@ -49,7 +49,7 @@ func (d *demo) join(ctx context.Context) error {
 			return err
 		}
 	}
-	err := d.eventually(ctx, "all pods on three nodes have joined", func(ctx context.Context) error {
+	err := d.eventually(ctx, "all pods on the nodes on RoCE have joined", func(ctx context.Context) error {
 		v, err := d.look(ctx)
 		if err != nil {
 			return err
