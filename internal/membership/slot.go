@@ -34,6 +34,9 @@ type slot struct {
 	joinedAt time.Time // zero until the join's event has come
 	retry    backoff
 	retryAt  time.Time
+	paced    bool // retryAt is its place among the port's joins
+	lost     bool // see repay
+	repaying bool // member is for leaving alone
 }
 
 func newSlot(t *Table, w Wanted) *slot {
@@ -135,8 +138,13 @@ func (s *slot) step() (wait time.Duration, over bool) {
 	case broken != nil:
 		s.leave()
 		s.fail(broken)
+	case want == nil && s.awaitsRepaying():
+		return 0, false
 	case want == nil || !s.joined.same(want):
 		s.leave()
+	}
+	if want == nil && s.member == nil && s.repay() {
+		return 0, false
 	}
 	if s.entry != nil && (want == nil || want.GroupUID != s.entry.uid) {
 		s.t.release(s.entry, s)
@@ -145,9 +153,10 @@ func (s *slot) step() (wait time.Duration, over bool) {
 	if want == nil {
 		return 0, s.end()
 	}
+	s.repaying = false
 	if fresh {
 		s.retry.reset()
-		s.retryAt = time.Time{}
+		s.retryAt, s.paced = time.Time{}, false
 	}
 	if s.member != nil {
 		s.stay()
@@ -177,6 +186,10 @@ func (s *slot) step() (wait time.Duration, over bool) {
 // join asks for the membership; the outcome comes as an event.
 func (s *slot) join(want *Wanted) {
 	s.retryAt = time.Time{} // that time has come; fail sets the next
+	if wait := s.pace(want); wait > 0 {
+		s.retryAt = time.Now().Add(wait)
+		return
+	}
 	p, err := s.t.openPort(portKey{s.key.Scope, s.key.Interface, want.NetNS, want.BindAddr, want.Index, s.key.PortSpace})
 	if errors.Is(err, errNoChannel) {
 		if err := s.t.Available(); err != nil {
@@ -191,6 +204,26 @@ func (s *slot) join(want *Wanted) {
 	if s.retry.attempts == 0 { // a state that was told as bad stays until it is good
 		s.set(Joining, "", nil)
 	}
+	if err := s.joinOn(p, *want); err != nil {
+		s.fail(err)
+	}
+}
+
+// pace is how long a join has to wait for its turn on its port.
+func (s *slot) pace(want *Wanted) time.Duration {
+	if s.paced || want.LinkLayer != rdma.LinkLayerInfiniBand {
+		s.paced = false
+		return 0
+	}
+	s.t.mu.Lock()
+	defer s.t.mu.Unlock()
+	wait := s.t.pacer.reserve(portID{want.Device, want.Port}, time.Now())
+	s.paced = wait > 0
+	return wait
+}
+
+// joinOn asks for the membership on a port, which is given back if that fails.
+func (s *slot) joinOn(p *port, want Wanted) error {
 	s.t.mu.Lock()
 	p.members[s.key.group()] = s // before the join, whose event may come first
 	s.t.mu.Unlock()
@@ -198,11 +231,11 @@ func (s *slot) join(want *Wanted) {
 	if err != nil {
 		s.t.unlistMember(p, s)
 		s.t.closePort(p)
-		s.fail(err)
-		return
+		return err
 	}
-	s.port, s.member, s.joined, s.joinedAt = p, m, *want, time.Time{}
+	s.port, s.member, s.joined, s.joinedAt = p, m, want, time.Time{}
 	s.poke() // for what the port may have gone through meanwhile
+	return nil
 }
 
 // event takes an event of the membership; one of an earlier membership means
@@ -212,11 +245,12 @@ func (s *slot) event(e rdma.Event) {
 		return
 	}
 	if e.Type == rdma.MulticastError {
+		s.lost = errors.Is(e.Err, syscall.ENETRESET) && s.joined.losable() && !s.repaying
 		s.leave()
 		s.fail(e.Err)
 		return
 	}
-	s.joinedAt = time.Now()
+	s.joinedAt, s.lost = time.Now(), false
 	s.t.mu.Lock()
 	defer s.t.mu.Unlock()
 	epochs := s.t.epochs[s.key.Scope]

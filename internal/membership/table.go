@@ -26,6 +26,10 @@ const (
 	// jiffies, 20 ms at HZ=100. An interface that is deleted before takes the
 	// leave with it, and the switch keeps delivering for minutes.
 	DefaultLeaveSettle = 40 * time.Millisecond
+	// DefaultJoinInterval and DefaultJoinBurst: 2,000 memberships are joined
+	// anew in 20 s, each port sending its subnet manager 100 requests a second.
+	DefaultJoinInterval = 10 * time.Millisecond
+	DefaultJoinBurst    = 32
 )
 
 // TableOptions are a Table's. Durations of 0 stand for the defaults.
@@ -56,6 +60,10 @@ type TableOptions struct {
 	OpenRetry time.Duration
 	// LeaveSettle is how long LeaveScope waits after the last leave.
 	LeaveSettle time.Duration
+	// JoinInterval is the time between two joins on one InfiniBand port, of
+	// which JoinBurst can be made at once after a quiet time.
+	JoinInterval time.Duration
+	JoinBurst    int
 }
 
 // Status of one membership.
@@ -69,9 +77,8 @@ type Status struct {
 	Err error
 	// Params are those of the last join; zero until there was one.
 	Params rdma.Params
-	// Epoch grows with each join of the Key, from
-	// EpochBase on; 0
-	// until there was one.
+	// Epoch grows with each join of the Key, from EpochBase on; 0 until there
+	// was one.
 	Epoch int64
 }
 
@@ -103,6 +110,7 @@ type Table struct {
 	epochs map[string]map[Key]int64
 	// lastLeave is when a sandbox's interface was last left as a full member.
 	lastLeave time.Time
+	pacer     pacer
 }
 
 // NewTable returns a table that does nothing until Run.
@@ -118,6 +126,10 @@ func NewTable(opts TableOptions) *Table {
 	setDefault(&opts.ProtocolRetryMax, DefaultProtocolRetryMax)
 	setDefault(&opts.OpenRetry, DefaultOpenRetry)
 	setDefault(&opts.LeaveSettle, DefaultLeaveSettle)
+	setDefault(&opts.JoinInterval, DefaultJoinInterval)
+	if opts.JoinBurst <= 0 {
+		opts.JoinBurst = DefaultJoinBurst
+	}
 	if opts.Changed == nil {
 		opts.Changed = func() {}
 	}
@@ -135,6 +147,7 @@ func NewTable(opts TableOptions) *Table {
 		byID:      map[*rdma.ID]*port{},
 		ended:     map[string]bool{},
 		epochs:    map[string]map[Key]int64{},
+		pacer:     pacer{interval: opts.JoinInterval, burst: opts.JoinBurst, next: map[portID]time.Time{}},
 	}
 }
 
@@ -272,6 +285,7 @@ func (t *Table) LeaveScope(ctx context.Context, scope string) error {
 			continue
 		}
 		s.want(nil)
+		s.poke()          // it may be waiting to leave in a way that takes longer
 		if t.ctx == nil { // Run hasn't begun, nothing is joined
 			delete(t.slots, key)
 			continue

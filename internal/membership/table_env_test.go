@@ -18,6 +18,7 @@ import (
 // and settle returns when nothing happens any more without time passing.
 type env struct {
 	t        *testing.T
+	fabric   *rdmatest.Fabric
 	node     *rdmatest.Node
 	table    *Table
 	protocol *protocol
@@ -34,7 +35,8 @@ var groupA = netip.MustParseAddr("239.1.1.7")
 func run(t *testing.T, f func(e *env), change ...func(*TableOptions, *rdmatest.Node)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		node := rdmatest.NewFabric().AddNode("node-1")
+		fabric := rdmatest.NewFabric()
+		node := fabric.AddNode("node-1")
 		node.AddNIC("rxe0", "rdma0", netip.MustParsePrefix("10.0.0.1/24"))
 		node.AddNetNS(netns)
 		node.AddMACVLAN(netns, "net1", "rdma0", netip.MustParsePrefix("10.0.0.2/24"))
@@ -48,7 +50,7 @@ func run(t *testing.T, f func(e *env), change ...func(*TableOptions, *rdmatest.N
 		defer cancel()
 		done := make(chan error, 1)
 		go func() { done <- table.Run(ctx) }()
-		e := &env{t: t, node: node, table: table, protocol: p}
+		e := &env{t: t, fabric: fabric, node: node, table: table, protocol: p}
 		e.stop = sync.OnceFunc(func() {
 			cancel()
 			if err := <-done; err != nil {
