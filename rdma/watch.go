@@ -63,13 +63,7 @@ func (h *Host) WatchDevices() (*Watch, error) {
 // The error is an *OpError with the kernel's errno; EPERM: entering another
 // namespace takes CAP_SYS_ADMIN.
 func (h *Host) WatchInterfaces(ns *NetNS) (*Watch, error) {
-	var links sys.Watch
-	err := ns.use(func(ns sys.NetNS) (err error) {
-		if links, err = h.kernel.WatchLinks(ns); err != nil {
-			return &OpError{Op: "watch network interfaces", Err: err}
-		}
-		return nil
-	})
+	links, err := h.watchLinks(ns)
 	if err != nil {
 		return nil, err
 	}
@@ -77,7 +71,32 @@ func (h *Host) WatchInterfaces(ns *NetNS) (*Watch, error) {
 	if err != nil {
 		return nil, errors.Join(&OpError{Op: "watch RDMA devices", Err: err}, links.Close())
 	}
-	return newWatch("watch network interfaces", links, devices), nil
+	return newWatch(watchingLinks, links, devices), nil
+}
+
+// WatchLinks watches the links and addresses of a network namespace (nil: the
+// calling process's) alone, not the RDMA devices beneath them: for whoever looks
+// at many namespaces of one host, beside one WatchDevices.
+//
+// It keeps the namespace alive as WatchInterfaces does, and has its errors.
+func (h *Host) WatchLinks(ns *NetNS) (*Watch, error) {
+	links, err := h.watchLinks(ns)
+	if err != nil {
+		return nil, err
+	}
+	return newWatch(watchingLinks, links), nil
+}
+
+const watchingLinks = "watch network interfaces"
+
+func (h *Host) watchLinks(ns *NetNS) (links sys.Watch, err error) {
+	err = ns.use(func(ns sys.NetNS) (err error) {
+		if links, err = h.kernel.WatchLinks(ns); err != nil {
+			return &OpError{Op: watchingLinks, Err: err}
+		}
+		return nil
+	})
+	return links, err
 }
 
 // Changed receives when something may have changed, and is closed when the
