@@ -14,7 +14,7 @@ shift
 cd "$root"
 
 export PATH=$PATH:/usr/sbin
-umad2sim=$(find /usr/lib /usr/lib64 -name libumad2sim.so 2>/dev/null | head -n 1)
+umad2sim=$(find /usr/lib -name libumad2sim.so -print -quit 2>/dev/null || true)
 if [ -z "$umad2sim" ] || ! command -v ibsim >/dev/null || ! command -v opensm >/dev/null ||
 	[ ! -e /usr/include/infiniband/umad_sa_mcm.h ]; then
 	echo "run.sh: apt-get install gcc libc6-dev opensm ibsim-utils libibumad-dev" >&2
