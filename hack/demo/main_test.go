@@ -160,6 +160,17 @@ func TestEventually(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "last seen: look") {
 		t.Errorf("error %v", err)
 	}
+	looks = 0
+	err = d.eventually(t.Context(), "this", func(ctx context.Context) error {
+		if looks++; looks == 1 {
+			return errors.New("no")
+		}
+		<-ctx.Done()
+		return errors.New("no time")
+	})
+	if err == nil || !strings.Contains(err.Error(), "last seen: no") || strings.Contains(err.Error(), "no time") {
+		t.Errorf("error %v", err)
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	err = d.eventually(ctx, "this", func(context.Context) error { return errors.New("no") })

@@ -82,9 +82,11 @@ func (d *demo) kubectl(ctx context.Context, args ...string) error {
 var errNever = errors.New("must not be")
 
 // eventually looks at a condition until it holds, for as long as the bound. The
-// error of the last look says what was seen instead.
+// error of the last look that had ended by then says what was seen instead: a
+// later one failed for want of time.
 func (d *demo) eventually(ctx context.Context, what string, check func(context.Context) error) error {
-	bounded, cancel := context.WithTimeout(ctx, d.bound)
+	deadline := time.Now().Add(d.bound)
+	bounded, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
 	ticker := time.NewTicker(pollInterval)
 	defer ticker.Stop()
@@ -96,7 +98,7 @@ func (d *demo) eventually(ctx context.Context, what string, check func(context.C
 			return nil
 		case errors.Is(err, errNever):
 			return fmt.Errorf("%s: %w", what, err)
-		case bounded.Err() == nil || last == nil:
+		case time.Now().Before(deadline) || last == nil:
 			last = err
 		}
 		select {
