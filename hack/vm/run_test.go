@@ -72,6 +72,7 @@ func TestFailuresOfTheMachine(t *testing.T) {
 		"kernel panic": {"echo c >/proc/sysrq-trigger", "VM_TIMEOUT=300", []string{"without an exit code", "sysrq_handle_crash"}},
 		"time limit":   {"sleep 1000", "VM_TIMEOUT=1", []string{"not ended after 1 s", "VM_TIMEOUT"}},
 		"no kernel":    {"true", "KERNEL=" + t.TempDir(), []string{"no boot/vmlinuz-*", "KERNEL"}},
+		"no suite":     {"true", "KERNEL=suite:../x", []string{"no name of a suite", "KERNEL"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := boot(t, t.TempDir(), c.script, c.environment)
