@@ -332,6 +332,7 @@ func (s *slot) end() bool {
 		return false // and poked
 	}
 	delete(s.t.slots, s.key)
+	s.t.sorted = nil
 	s.t.touch()
 	close(s.gone)
 	return true

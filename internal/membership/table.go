@@ -100,6 +100,7 @@ type Table struct {
 	channel   *rdma.Channel // nil: there is none
 	available error         // why there is none
 	slots     map[Key]*slot
+	sorted    []*slot // slots by Key; nil: to be made anew
 	entries   map[string]*entry // by group UID
 	ports     map[portKey]*port
 	byID      map[*rdma.ID]*port
@@ -185,6 +186,7 @@ func (t *Table) Run(ctx context.Context) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	clear(t.slots)
+	t.sorted = nil
 	clear(t.entries)
 	t.channel, t.available = nil, errNotOpened
 	return err
@@ -242,7 +244,7 @@ func (t *Table) Apply(wanted []Wanted) {
 		s, ok := t.slots[key]
 		if !ok {
 			s = newSlot(t, w)
-			t.slots[key] = s
+			t.slots[key], t.sorted = s, nil
 			if t.ctx != nil {
 				t.start(s)
 			}
@@ -288,6 +290,7 @@ func (t *Table) LeaveScope(ctx context.Context, scope string) error {
 		s.poke()          // it may be waiting to leave in a way that takes longer
 		if t.ctx == nil { // Run hasn't begun, nothing is joined
 			delete(t.slots, key)
+			t.sorted = nil
 			continue
 		}
 		leaving = append(leaving, s)
@@ -322,11 +325,16 @@ func (t *Table) LeaveScope(ctx context.Context, scope string) error {
 func (t *Table) Snapshot() []Status {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	out := make([]Status, 0, len(t.slots))
-	for _, s := range t.slots {
-		out = append(out, s.status)
+	// Whoever waits for the lock meanwhile are the memberships themselves: with
+	// some thousand of them a sort of all that is copied would be most of the
+	// time that joining takes.
+	if t.sorted == nil {
+		t.sorted = slices.SortedFunc(maps.Values(t.slots), func(a, b *slot) int { return a.key.compare(b.key) })
 	}
-	slices.SortFunc(out, func(a, b Status) int { return a.compare(b.Key) })
+	out := make([]Status, len(t.sorted))
+	for i, s := range t.sorted {
+		out[i] = s.status
+	}
 	return out
 }
 
