@@ -19,6 +19,12 @@ const (
 	// isn't.
 	firstListing   = time.Second
 	longestListing = 5 * time.Second
+	// watchedListing is how often they are where all is as wanted and changes
+	// are told: for what nobody tells.
+	watchedListing = time.Minute
+	// toldListing is the shortest time between listings of a scope whose changes
+	// are told: what brings one change brings some.
+	toldListing = 200 * time.Millisecond
 
 	// rdmaGrace is how long a new sandbox without an RDMA interface isn't taken
 	// for one that has none: the kernel fills a GID table after the interface
@@ -37,11 +43,13 @@ type scopeInterfaces struct {
 	// nodeNetNS is the path of the node's own network namespace; "" for that
 	// of this process.
 	nodeNetNS string
+	watch     *inventoryWatch // nil: by the clock alone
 
 	scopes map[string]*listedScope
 
-	found   []rdma.Device
-	foundAt time.Time
+	found        []rdma.Device
+	foundAt      time.Time
+	foundChanged bool // since, as a watch has told
 }
 
 type listedScope struct {
@@ -49,9 +57,40 @@ type listedScope struct {
 	hadRDMA  bool // at some time
 	at       time.Time
 	interval time.Duration
+	watched  bool
+	changed  bool // since, as a watch has told
 }
 
-func (l *listedScope) due() time.Time { return l.at.Add(l.interval) }
+func (l *listedScope) due() time.Time {
+	if l.changed {
+		return l.at.Add(min(l.interval, toldListing))
+	}
+	return l.at.Add(l.interval)
+}
+
+// settled is how often it is listed where all is as wanted.
+func (l *listedScope) settled() time.Duration {
+	if l.watched {
+		return watchedListing
+	}
+	return settledListing
+}
+
+// told takes in what the watches have told.
+func (s *scopeInterfaces) told() {
+	if s.watch == nil {
+		return
+	}
+	for scope := range s.watch.take() {
+		if scope == deviceScope {
+			s.foundChanged = true
+			scope = membership.NodeScope
+		}
+		if l := s.scopes[scope]; l != nil {
+			l.changed = true
+		}
+	}
+}
 
 // errNoRDMAYet is why a new sandbox doesn't use the node's interfaces.
 var errNoRDMAYet = errors.New("the pod's network is new and has no RDMA interface yet")
@@ -88,6 +127,10 @@ func (s *scopeInterfaces) refresh(scope, netns string, now time.Time) membership
 		}
 		s.scopes[scope] = l
 	}
+	if s.watch != nil { // before the listing, or a change in between went unnoticed
+		l.watched = s.watch.watchLinks(scope, netns, now)
+	}
+	l.changed = false
 	found := s.look(scope, netns)
 	if found.Err == nil || l.at.IsZero() || l.Err != nil {
 		l.Interfaces = found
@@ -120,27 +163,70 @@ func (s *scopeInterfaces) look(scope, netns string) (found membership.Interfaces
 	return found
 }
 
-// devices are the node's RDMA devices, listed anew where that is due.
+// devices are the RDMA devices that the node's own namespace sees, listed anew
+// where that is due.
 func (s *scopeInterfaces) devices(now time.Time) ([]rdma.Device, error) {
-	interval := settledListing
-	if len(s.found) == 0 {
-		interval = firstListing
-	}
-	if now.Before(s.foundAt.Add(interval)) {
+	if now.Before(s.foundAt.Add(s.devicesEvery())) {
 		return s.found, nil
 	}
-	found, err := s.host.Devices(nil)
+	if s.watch != nil {
+		s.watch.watchDevices(now)
+	}
+	found, err := s.listDevices()
 	if err != nil {
 		return s.found, fmt.Errorf("listing RDMA devices: %w", err)
 	}
-	s.found, s.foundAt = found, now
+	if !samePorts(s.found, found) {
+		for _, l := range s.scopes { // what pods' interfaces are on
+			l.changed = true
+		}
+	}
+	s.found, s.foundAt, s.foundChanged = found, now, false
 	return found, nil
+}
+
+// devicesEvery is how often devices are listed, as things are.
+func (s *scopeInterfaces) devicesEvery() time.Duration {
+	switch {
+	case s.foundChanged:
+		return toldListing
+	case len(s.found) == 0:
+		return firstListing
+	case s.watch != nil && s.watch.watchesDevices():
+		return watchedListing
+	}
+	return settledListing
+}
+
+func (s *scopeInterfaces) listDevices() (_ []rdma.Device, err error) {
+	if s.nodeNetNS == "" {
+		return s.host.Devices(nil)
+	}
+	ns, err := s.host.OpenNetNS(s.nodeNetNS)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, ns.Close()) }()
+	return s.host.Devices(ns)
+}
+
+// samePorts: the same devices with the same ports in the same states. GIDs come
+// and go with pods.
+func samePorts(a, b []rdma.Device) bool {
+	return slices.EqualFunc(a, b, func(a, b rdma.Device) bool {
+		return a.Name == b.Name && a.NodeGUID == b.NodeGUID && slices.EqualFunc(a.Ports, b.Ports, func(a, b rdma.Port) bool {
+			return a.Number == b.Number && a.State == b.State && a.LinkLayer == b.LinkLayer
+		})
+	})
 }
 
 // settle tells which of the scopes have something that isn't as wanted, forgets
 // those not named, and returns when the next listing is due.
 func (s *scopeInterfaces) settle(unsatisfied map[string]bool, now time.Time) time.Duration {
 	next := settledListing
+	if !s.foundAt.IsZero() {
+		next = max(s.foundAt.Add(s.devicesEvery()).Sub(now), 0)
+	}
 	for scope, l := range s.scopes {
 		missing, known := unsatisfied[scope]
 		switch {
@@ -148,13 +234,16 @@ func (s *scopeInterfaces) settle(unsatisfied map[string]bool, now time.Time) tim
 			delete(s.scopes, scope)
 			continue
 		case !missing:
-			l.interval = settledListing
-		case l.interval == 0 || l.interval == settledListing:
+			l.interval = l.settled()
+		case l.interval == 0 || l.interval >= settledListing:
 			l.interval = firstListing
 		case l.at.Equal(now): // listed just now, and it didn't help
 			l.interval = min(2*l.interval, longestListing)
 		}
 		next = min(next, l.due().Sub(now))
+	}
+	if s.watch != nil {
+		s.watch.keep(unsatisfied)
 	}
 	return max(next, 0)
 }

@@ -73,13 +73,22 @@ type planning struct{}
 // NewNodePlanner makes the planner; its Table and Sandboxes may be set until
 // SetupWithManager.
 func NewNodePlanner(options NodePlannerOptions) *NodePlanner {
-	return &NodePlanner{
+	p := &NodePlanner{
 		NodePlannerOptions: options,
 		trigger:            newTrigger[planning](),
 		interfaces:         scopeInterfaces{host: options.Host, nodeNetNS: options.NodeNetNS},
 		annotations:        map[string]string{},
 	}
+	p.interfaces.watch = newInventoryWatch(options.Host, options.NodeNetNS, p.Trigger, options.Log)
+	return p
 }
+
+// Stopping is for the runtime's hook before a pod's network is torn down:
+// nothing may keep its namespace alive.
+func (p *NodePlanner) Stopping(sandboxID string) { p.interfaces.watch.closeScope(sandboxID) }
+
+// Close frees what planning holds; after the manager has ended.
+func (p *NodePlanner) Close() { p.interfaces.watch.closeAll() }
 
 // Trigger has the memberships planned anew, soon. It never blocks.
 func (p *NodePlanner) Trigger() { p.trigger.Add(planning{}) }
@@ -142,6 +151,7 @@ func (p *NodePlanner) Reconcile(ctx context.Context, _ planning) (reconcile.Resu
 	}
 	p.ending.Store(&ending)
 	live, synced := p.Sandboxes()
+	p.interfaces.told()
 	p.reportDevices(start)
 	if !synced {
 		// Which sandboxes live isn't known: whatever is joined stays. The

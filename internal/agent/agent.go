@@ -136,6 +136,7 @@ type Agent struct {
 	manager ctrl.Manager
 	table   *membership.Table
 	tracker *sandbox.Tracker
+	planner *controllers.NodePlanner
 }
 
 // New puts an agent together. It talks to nothing yet: the API server, the
@@ -189,6 +190,7 @@ func New(o Options) (*Agent, error) {
 		NodeNetNS:    o.NodeNetNS,
 		PollInterval: o.CRIPollInterval,
 		Stopping: func(ctx context.Context, id string) {
+			planner.Stopping(id)
 			if err := table.LeaveScope(ctx, id); err != nil {
 				log.Error(err, "sandbox isn't left yet", "sandbox", id)
 			}
@@ -220,7 +222,7 @@ func New(o Options) (*Agent, error) {
 	if o.Simulated {
 		log.Info("SIMULATED FABRIC: nothing is joined on real hardware", "node", o.NodeName)
 	}
-	return &Agent{log: log, manager: mgr, table: table, tracker: tracker}, nil
+	return &Agent{log: log, manager: mgr, table: table, tracker: tracker, planner: planner}, nil
 }
 
 // Run runs the agent until ctx ends or a part of it fails for good. Planning
@@ -238,6 +240,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	err := a.manager.Start(ctx)
 	cancel()
 	err = errors.Join(err, <-trackerDone)
+	a.planner.Close()
 	closeTable()
 	err = errors.Join(err, <-tableDone)
 	if err != nil {

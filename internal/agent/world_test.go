@@ -70,6 +70,9 @@ func newWorld(t *testing.T) *world {
 		if files, ids, namespaces := w.machine.OpenHandles(); files+ids+namespaces > 0 {
 			t.Errorf("left open in the kernel: %d files, %d ids, %d namespaces", files, ids, namespaces)
 		}
+		if watches := w.machine.OpenWatches(); watches > 0 {
+			t.Errorf("left open in the kernel: %d watches", watches)
+		}
 		if left := w.machine.Memberships(); len(left) > 0 {
 			t.Errorf("memberships left: %v", left)
 		}
