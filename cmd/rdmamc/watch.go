@@ -82,7 +82,7 @@ func watch(ctx context.Context, args []string, host *rdma.Host, stdout, stderr i
 		return err
 	}
 	defer func() { err = errors.Join(err, own.close()) }()
-	f := follower{host: host, ns: ns, own: own, show: printer(stdout, *r.output), stderr: stderr}
+	f := follower{host: host, ns: ns, own: own, show: printer(stdout, *r.output), stdout: stdout, stderr: stderr}
 	return f.run(ctx, watch, r.interval)
 }
 
@@ -92,13 +92,14 @@ type follower struct {
 	ns     *rdma.NetNS
 	own    *members
 	show   func(change) error
+	stdout io.Writer
 	stderr io.Writer
 
 	before  snapshot
 	trouble string // that was told
 }
 
-// run goes on until ctx ends. Listing takes at most half of the time: a storm
+// run goes on until ctx ends, or nobody reads any more. Listing takes at most half of the time: a storm
 // of changes is shown as one.
 func (f *follower) run(ctx context.Context, watch *rdma.Watch, interval time.Duration) error {
 	ticker := time.NewTicker(interval)
@@ -121,6 +122,9 @@ func (f *follower) run(ctx context.Context, watch *rdma.Watch, interval time.Dur
 				return watch.Err()
 			}
 		case <-ticker.C:
+			if readerGone(f.stdout) {
+				return nil
+			}
 			f.own.retry()
 		case event, open := <-f.own.events:
 			if !open {

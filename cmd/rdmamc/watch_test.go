@@ -1,11 +1,13 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
 	"io"
 	"net/netip"
+	"os"
 	"strings"
 	"syscall"
 	"testing"
@@ -204,6 +206,33 @@ func TestWatchEndsWithItsReader(t *testing.T) {
 	var errs bytes.Buffer
 	if code := run(t.Context(), []string{"watch", "-g", "239.1.1.7"}, newNode(t).Host(), gone{}, &errs); code != 0 || errs.Len() > 0 {
 		t.Errorf("exit code %d, standard error %q", code, errs.String())
+	}
+}
+
+// It ends too when there is nothing to write.
+func TestWatchEndsWithAReaderThatWasSatisfied(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	host, code := newNode(t).Host(), make(chan int, 1)
+	go func() {
+		code <- run(t.Context(), []string{"watch", "-g", "239.1.1.7", "--interval", "10ms"}, host, w, io.Discard)
+	}()
+	scanner := bufio.NewScanner(r)
+	for scanner.Scan() && !strings.Contains(scanner.Text(), "state=joined") {
+	}
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case c := <-code:
+		if c != 0 {
+			t.Errorf("exit code %d", c)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("it goes on")
 	}
 }
 
