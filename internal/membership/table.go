@@ -100,7 +100,7 @@ type Table struct {
 	channel   *rdma.Channel // nil: there is none
 	available error         // why there is none
 	slots     map[Key]*slot
-	sorted    []*slot // slots by Key; nil: to be made anew
+	sorted    []*slot           // slots by Key; nil: to be made anew
 	entries   map[string]*entry // by group UID
 	ports     map[portKey]*port
 	byID      map[*rdma.ID]*port
