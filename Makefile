@@ -57,6 +57,11 @@ test-real: ## The same paths on a real kernel with Soft-RoCE and a real Kubernet
 test-arm64: ## The tests of rdma/ as arm64 runs them, under QEMU's user emulation elsewhere
 	hack/test-arm64.sh
 
+.PHONY: bench
+bench: ## Measure on the real kernel in the virtual machine; prints a table, writes bench.json
+	test/bench/run.sh $(OUT)/bench
+	cp $(OUT)/bench/bench.json bench.json
+
 .PHONY: fuzz
 fuzz: ## Run each fuzz test for FUZZTIME (10s)
 	hack/fuzz.sh $${FUZZTIME:-10s}

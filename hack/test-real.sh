@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Everything that needs a real kernel: what hack/vm promises, the suite of rdma/
-# in the virtual machine, compared with what its simulation ran, then the whole path under a real
-# Kubernetes. Ends with one line per scenario, and fails unless each one of the
+# Everything that needs real parts: the simulated subnet manager's answers
+# compared with OpenSM's, what hack/vm promises, the suite of rdma/ on a real
+# kernel in the virtual machine, compared with what its simulation ran, then the
+# whole path under a real Kubernetes. Ends with one line per scenario, and fails unless each one of the
 # checked-in lists ran and passed. Results and logs are left in the folder OUT.
 #
 #   hack/test-real.sh OUT
@@ -12,6 +13,9 @@ rm -rf "$1"
 mkdir -p "$1/rdma"
 out=$(cd "$1" && pwd)
 status=0
+
+echo "--- the simulated subnet manager and OpenSM"
+test/opensm/run.sh "$out/opensm" || status=1
 
 echo "--- the virtual machine is what the suites take it for"
 CGO_ENABLED=0 go test -count=1 -tags realkernel ./hack/vm || status=1
@@ -34,6 +38,6 @@ echo "--- the whole path under a real Kubernetes"
 test/e2e/run.sh "$out/e2e" || status=1
 
 echo "--- scenarios"
-cat rdma/realkernel/scenarios.txt test/e2e/scenarios.txt >"$out/scenarios.txt"
-go run ./hack/report -list "$out/scenarios.txt" "$out/rdma.json" "$out/e2e/results.json" || status=1
+cat rdma/realkernel/scenarios.txt test/e2e/scenarios.txt test/opensm/scenarios.txt >"$out/scenarios.txt"
+go run ./hack/report -list "$out/scenarios.txt" "$out/rdma.json" "$out/e2e/results.json" "$out/opensm/results.json" || status=1
 exit $status
