@@ -67,7 +67,7 @@ type Scenario struct {
 // Scenarios are those that both sides run.
 func Scenarios() []Scenario {
 	var all []Scenario
-	for _, some := range [][]Scenario{leaving(), cancelling(), closing(), joining(), refusals(), namespaces(), wire(), inventory(), removal(), addresses(), seam(), seamTables()} {
+	for _, some := range [][]Scenario{leaving(), cancelling(), closing(), joining(), refusals(), namespaces(), wire(), inventory(), removal(), addresses(), probing(), seam(), seamTables()} {
 		all = append(all, some...)
 	}
 	return all
