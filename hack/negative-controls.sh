@@ -47,3 +47,5 @@ must_fail fault_noleave pod-end "in the fabric node-1 is still a member"
 must_fail fault_noliveget stale-cache "a group that is gone was joined"
 # The controller's wait for the nodes before it lets a group go.
 must_fail fault_nofinalizerwait group-deletion "the group is gone from the API while the fabric has members"
+# The agent's joining again, once a subnet manager has thrown its members out.
+must_fail fault_norejoin failover "the pod was told that it has joined"
