@@ -261,8 +261,8 @@ func (c *Channel) forget(cookies ...uint64) {
 // names are the RDMA device behind an id, and the interface that
 // has addr; "" where they can't be told.
 func (h *Host) names(ns sys.NetNS, index uint32, addr netip.Addr) (device, link string) {
-	if devices, err := h.kernel.DeviceNames(ns); err == nil {
-		device = devices[index]
+	if name, err := h.devices.name(ns, index); err == nil {
+		device = name
 	}
 	links, err := h.kernel.Links(ns)
 	if err != nil {

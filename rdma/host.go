@@ -3,20 +3,56 @@ package rdma
 import (
 	"net"
 	"sync"
+	"time"
 
 	"github.com/rdma-multicast/rdma-multicast/rdma/internal/sys"
 )
 
 // Host is one machine's RDMA stack: the running kernel's, or that of a node of
 // rdmatest's simulated fabric.
-type Host struct{ kernel sys.Kernel }
+type Host struct {
+	kernel  sys.Kernel
+	devices deviceNames
+}
 
-// Local is the running kernel.
-func Local() *Host { return &Host{kernel: sys.New()} }
+// Local is the running kernel. Safe for concurrent use, as every Host.
+func Local() *Host { return NewHost(sys.New()) }
 
 // NewHost puts a kernel behind a Host. A sys.Kernel can only come from this
 // module: rdmatest is what it is for.
-func NewHost(kernel sys.Kernel) *Host { return &Host{kernel: kernel} }
+func NewHost(kernel sys.Kernel) *Host {
+	return &Host{kernel: kernel, devices: deviceNames{kernel: kernel}}
+}
+
+// deviceNames are the names of RDMA devices by their index. The kernel counts
+// indices up, so that one isn't soon used again; a device can be renamed, so
+// that names aren't believed for long.
+type deviceNames struct {
+	kernel sys.Kernel
+
+	mu    sync.Mutex
+	names map[uint32]string
+	read  time.Time
+}
+
+// namesAge is how long names are believed: a start, when a port is bound for
+// each of a hundred pods, reads them once.
+const namesAge = time.Second
+
+// name is a device's name; "" where there is none in the namespace.
+func (d *deviceNames) name(ns sys.NetNS, index uint32) (string, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if name, known := d.names[index]; known && time.Since(d.read) < namesAge {
+		return name, nil
+	}
+	names, err := d.kernel.DeviceNames(ns)
+	if err != nil {
+		return "", err
+	}
+	d.names, d.read = names, time.Now()
+	return names[index], nil
+}
 
 // NetNS is an open network namespace. It keeps the namespace alive until it is
 // closed. Safe for concurrent use.

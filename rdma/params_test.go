@@ -102,7 +102,7 @@ func TestRoCEParamsNeedNoTable(t *testing.T) {
 		if diff := cmp.Diff(wantParams, p, compareAddrs()); diff != "" {
 			t.Errorf("parameters of %s (-want +got):\n%s", mgid, diff)
 		}
-		if len(s.reads) > 0 {
+		if want := []string{"names"}; !slices.Equal(s.reads, want) { // by Bind
 			t.Errorf("tables read: %v", s.reads)
 		}
 	}
@@ -114,7 +114,7 @@ func TestTablesAreReadOnceForAnID(t *testing.T) {
 	for i := range byte(10) {
 		joinNext(t, ch, id, netip.AddrFrom4([4]byte{239, 1, 1, i}), JoinOptions{})
 	}
-	if want := []string{"gid mlx5_0/1/4", "pkeys mlx5_0/1"}; !slices.Equal(s.reads, want) {
+	if want := []string{"names", "gid mlx5_0/1/4", "pkeys mlx5_0/1"}; !slices.Equal(s.reads, want) {
 		t.Errorf("tables read: %v, want %v", s.reads, want)
 	}
 }
@@ -154,6 +154,46 @@ func TestMovedEntriesAreFoundAgain(t *testing.T) {
 	src.pkeyRead = time.Now().Add(-pkeyAge)
 	if p := src.params(ud); p.PKeyIndex != 0 {
 		t.Errorf("got P_Key index %d after the table changed, want 0", p.PKeyIndex)
+	}
+}
+
+func TestDeviceNamesAreReadOnceForManyIDs(t *testing.T) {
+	s := newScripted()
+	names := deviceNames{kernel: s}
+	look := func(index uint32, want string) {
+		t.Helper()
+		if got, err := names.name(nil, index); err != nil || got != want {
+			t.Errorf("device %d: got %q, error %v, want %q", index, got, err, want)
+		}
+	}
+	for range 3 {
+		look(0, "mlx5_0")
+	}
+	s.names[1] = "mlx5_1"
+	look(1, "mlx5_1") // one that isn't known is looked for
+	look(2, "")
+	if len(s.reads) != 3 {
+		t.Errorf("read %d times, want 3", len(s.reads))
+	}
+	s.names[1] = "renamed"
+	names.read = time.Now().Add(-namesAge)
+	look(1, "renamed")
+	s.names = nil
+	if got, err := names.name(nil, 7); got != "" || !errors.Is(err, syscall.EPERM) {
+		t.Errorf("got %q, error %v, want EPERM", got, err)
+	}
+	look(1, "renamed") // what was known is
+}
+
+func TestBindingWithoutNames(t *testing.T) {
+	s := newScripted()
+	s.names = nil
+	ch, id := openOn(t, s)
+	s.answer = func(uid uint64, group netip.Addr) *sys.Event {
+		return &sys.Event{UID: uid, Type: sys.EventMulticastJoin, UD: sys.UDParam{MGID: group.As16(), Port: 1}}
+	}
+	if p := joinNext(t, ch, id, netip.MustParseAddr("239.1.1.7"), JoinOptions{}).Params; p.Device != "" || p.Port != 1 {
+		t.Errorf("got device %q port %d, want none, and 1", p.Device, p.Port)
 	}
 }
 

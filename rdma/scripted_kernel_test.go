@@ -43,6 +43,7 @@ type scripted struct {
 	calls    []string // joins and leaves
 	joined   map[uint32]join
 	igmp     map[netip.Addr]int
+	names    map[uint32]string // of devices; nil: EPERM
 	gids     map[int]netip.Addr
 	pkeys    []uint16
 	pkeysErr error
@@ -60,7 +61,7 @@ type join struct {
 func newScripted() *scripted {
 	return &scripted{
 		events: make(chan sys.Event), errs: make(chan error), closed: make(chan struct{}),
-		bound: sys.BoundAddr{Port: 1}, layer: "Ethernet",
+		bound: sys.BoundAddr{Port: 1}, layer: "Ethernet", names: map[uint32]string{0: "mlx5_0"},
 		joined: map[uint32]join{}, igmp: map[netip.Addr]int{}, gids: map[int]netip.Addr{},
 		queue: make(chan sys.Event, 100),
 	}
@@ -83,7 +84,13 @@ func (s *scripted) Links(sys.NetNS) ([]sys.Link, error) {
 func (s *scripted) Devices(sys.NetNS) ([]sys.Device, error) { return s.devices, nil }
 
 func (s *scripted) DeviceNames(sys.NetNS) (map[uint32]string, error) {
-	return map[uint32]string{0: "mlx5_0"}, nil
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.reads = append(s.reads, "names")
+	if s.names == nil {
+		return nil, syscall.EPERM
+	}
+	return maps.Clone(s.names), nil
 }
 
 func (s *scripted) LinkLayer(string, int) (string, error) { return s.layer, nil }
