@@ -150,6 +150,34 @@ func ExampleHost_WatchInterfaces() {
 	// 0 interfaces
 }
 
+// Whoever looks at many namespaces watches the links of each, and the devices
+// of the host once.
+func ExampleHost_WatchLinks() {
+	node := roceNode()
+	node.AddNetNS("/run/netns/pod")
+	host := node.Host()
+	ns, err := host.OpenNetNS("/run/netns/pod")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	watch, err := host.WatchLinks(ns)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer watch.Close() // until then the namespace stays, whatever becomes of ns
+	if err := ns.Close(); err != nil {
+		fmt.Println(err)
+		return
+	}
+	node.AddMACVLAN("/run/netns/pod", "net1", "rdma0", netip.MustParsePrefix("10.0.0.51/24"))
+	_, open := <-watch.Changed()
+	fmt.Println("changed:", open)
+	// Output:
+	// changed: true
+}
+
 // A GID's index moves; its value stays. Who has told an index to a program
 // looks it up again.
 func ExampleHost_WatchDevices() {

@@ -34,8 +34,9 @@ type Interface struct {
 // children of a RoCE netdev (VLAN, macvlan) count, and an interface whose GID
 // isn't there yet doesn't.
 //
-// ErrUnavailable: the kernel has no rdma_cm. EPERM: entering the namespace
-// takes CAP_SYS_ADMIN.
+// Errors, each in an *OpError: ErrUnavailable: the kernel has no rdma_cm. EACCES
+// or EPERM: the device's permissions. EPERM: entering another namespace takes
+// CAP_SYS_ADMIN. An interface that goes meanwhile is left out.
 func (h *Host) Interfaces(ns *NetNS) ([]Interface, error) {
 	cm, err := h.openCM()
 	if err != nil {
@@ -73,7 +74,7 @@ func (h *Host) Interfaces(ns *NetNS) ([]Interface, error) {
 
 // LinkNames lists all network interfaces of a namespace (nil: the calling
 // process's), RDMA-capable or not, in the kernel's order: what tells an
-// interface that isn't RDMA from one that doesn't exist.
+// interface that isn't RDMA from one that doesn't exist. Errors as of Devices.
 func (h *Host) LinkNames(ns *NetNS) ([]string, error) {
 	var names []string
 	err := ns.use(func(ns sys.NetNS) error {
@@ -172,7 +173,9 @@ func probe(cm sys.CM, ns sys.NetNS, addr netip.Addr) (bound sys.BoundAddr, ok bo
 	}
 	err = cm.Bind(id, addr)
 	if ok = err == nil; ok {
-		if bound, err = cm.QueryAddr(id); err != nil {
+		if bound, err = cm.QueryAddr(id); isGone(err) {
+			ok, err = false, nil
+		} else if err != nil {
 			err = &OpError{Op: "query", Addr: addr, Err: err}
 		}
 	} else if errors.Is(err, syscall.ENOMEM) || errors.Is(err, syscall.EACCES) {
@@ -184,6 +187,11 @@ func probe(cm sys.CM, ns sys.NetNS, addr netip.Addr) (bound sys.BoundAddr, ok bo
 		err = errors.Join(err, &OpError{Op: "destroy id", Addr: addr, Err: derr})
 	}
 	return bound, ok, err
+}
+
+// isGone: the device behind an id has gone. EIO on older kernels.
+func isGone(err error) bool {
+	return errors.Is(err, syscall.ENXIO) || errors.Is(err, syscall.ENODEV) || errors.Is(err, syscall.EIO)
 }
 
 // probeUID marks ids whose events nobody reads.

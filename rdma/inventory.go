@@ -97,6 +97,9 @@ type GID struct {
 
 // Devices lists the RDMA devices that a network namespace (nil: the calling
 // process's) sees, by name. None, without an error, where the kernel has no RDMA.
+//
+// The error is an *OpError with the kernel's errno; EPERM: entering another
+// namespace takes CAP_SYS_ADMIN.
 func (h *Host) Devices(ns *NetNS) ([]Device, error) {
 	var devices []sys.Device
 	var links []sys.Link
@@ -190,7 +193,8 @@ func served(p sys.Port, links []sys.Link) []string {
 func belongs(g sys.GID, l sys.Link) bool {
 	gid := g.GID.As16()
 	if g.Interface == "" {
-		return g.Index == 0 && len(l.HardwareAddr) == 20 && [8]byte(l.HardwareAddr[12:]) == [8]byte(gid[8:])
+		guid := [8]byte(gid[8:]) // of zeros: the port has none
+		return g.Index == 0 && guid != [8]byte{} && len(l.HardwareAddr) == 20 && [8]byte(l.HardwareAddr[12:]) == guid
 	}
 	if g.Interface != l.Name {
 		return false

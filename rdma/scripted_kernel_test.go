@@ -27,6 +27,8 @@ type scripted struct {
 	openErr  error
 	bound    sys.BoundAddr // port 1
 	bindErr  error
+	queryErr error
+	layerErr error
 	links    []sys.Link // nil: EPERM
 	devices  []sys.Device
 	layer    string
@@ -93,7 +95,7 @@ func (s *scripted) DeviceNames(sys.NetNS) (map[uint32]string, error) {
 	return maps.Clone(s.names), nil
 }
 
-func (s *scripted) LinkLayer(string, int) (string, error) { return s.layer, nil }
+func (s *scripted) LinkLayer(string, int) (string, error) { return s.layer, s.layerErr }
 
 func (s *scripted) GID(device string, port, index int) (sys.GID, error) {
 	s.mu.Lock()
@@ -153,7 +155,7 @@ func (f *scriptedFile) CreateID(_ sys.NetNS, uid uint64, _ uint16) (uint32, erro
 
 func (f *scriptedFile) Bind(uint32, netip.Addr) error { return f.bindErr }
 
-func (f *scriptedFile) QueryAddr(uint32) (sys.BoundAddr, error) { return f.bound, nil }
+func (f *scriptedFile) QueryAddr(uint32) (sys.BoundAddr, error) { return f.bound, f.queryErr }
 
 func (f *scriptedFile) Join(_ uint32, uid uint64, group netip.Addr, mode uint16) (uint32, error) {
 	return f.join("join", uid, group, mode)

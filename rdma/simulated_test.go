@@ -161,6 +161,55 @@ func TestProbeOfWhatIsThere(t *testing.T) {
 	nothingLeft(t, node)
 }
 
+// Devices that can't do it are told apart, without a full join on RoCE v1.
+func TestDevicesWithoutMulticast(t *testing.T) {
+	node := rdmatest.NewFabric().AddNode("node-1")
+	node.AddPlainInterface("", "v1", netip.MustParsePrefix("10.0.1.2/24"))
+	node.AddPlainInterface("", "iw", netip.MustParsePrefix("10.0.2.2/24"))
+	node.AddRoCEv1Device("mlx4_0", "v1")
+	node.AddIWARPDevice("siw0", "iw")
+	problems, err := node.Host().Probe(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]rdma.Reason{"mlx4_0": rdma.ReasonRoCEv1, "siw0": rdma.ReasonIWARP}
+	for _, p := range problems {
+		if want[p.Device] != p.Reason {
+			t.Errorf("problem %s of %s: %v", p.Reason, p.Device, p)
+		}
+	}
+	if len(problems) != len(want) {
+		t.Errorf("got problems %v, want of %v", problems, want)
+	}
+	for link, reason := range map[string]rdma.Reason{"v1": rdma.ReasonRoCEv1, "iw": rdma.ReasonIWARP} {
+		var p *rdma.Problem
+		if err := node.Host().SelfTest(t.Context(), nil, link, scratch); !errors.As(err, &p) || p.Reason != reason {
+			t.Errorf("self-test on %s: got error %v, want one with %s", link, err, reason)
+		}
+	}
+	nothingLeft(t, node)
+}
+
+// A watch of a namespace's links isn't told of the devices of the host.
+func TestWatchOfLinksAlone(t *testing.T) {
+	node := roceNode()
+	watch, err := node.Host().WatchLinks(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	node.AddPlainInterface("", "eth0")
+	if _, open := <-watch.Changed(); !open {
+		t.Fatalf("the watch ended: %v", watch.Err())
+	}
+	if n := node.OpenWatches(); n != 1 {
+		t.Errorf("%d watches open, want 1", n)
+	}
+	if err := watch.Close(); err != nil {
+		t.Error(err)
+	}
+	nothingLeft(t, node)
+}
+
 // BenchmarkSimulated is join, event and leave on the simulated kernel.
 func BenchmarkSimulated(b *testing.B) {
 	ch, id, err := bound(roceNode().Host(), "10.0.0.2")
