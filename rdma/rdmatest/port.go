@@ -113,7 +113,6 @@ func (p *port) setLink(up bool) {
 func (p *port) event(e portEvent) {
 	p.nic.node.devicesChanged()
 	p.subnet.fabric.run(func() {
-		p.smKnown = false
 		if e != eventPortActive {
 			p.groupsEvent(e == eventPKeyChange)
 		}

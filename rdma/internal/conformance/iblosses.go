@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"errors"
 	"net/netip"
 	"syscall"
 	"testing"
@@ -114,14 +115,33 @@ func ibLosses() []ibScenario {
 			}
 			wantMembers(t, m, mgid, full())
 		}},
+		{"a loss that waits for an answer isn't taken back by a P_Key table that stays as it is", func(t *testing.T, m InfiniBandMachine) {
+			ch := OpenChannel(t, m)
+			id, other := bindIB(t, ch, rdma.PortSpaceUDP), bindIB(t, ch, rdma.PortSpaceUDP)
+			lost := Join(t, ch, id, group, rdma.JoinOptions{}).Membership
+			answer := m.Subnet().Inject(rdmatest.SAFault{Op: rdmatest.OpSASet, MGID: mgid, Late: true})
+			request(t, other, group, rdma.JoinOptions{Mode: rdma.SendOnlyFullMember})
+			m.Node().ChangeLID(hca)
+			m.Node().SetPKeys(hca, 0xffff, partition)
+			answer()
+			if e := Next(t, ch); e.Membership != lost || !errors.Is(e.Err, syscall.ENETRESET) {
+				t.Errorf("got event %+v, want ENETRESET of the first membership", e)
+			}
+			if e := Next(t, ch); e.Type != rdma.MulticastJoined {
+				t.Errorf("got event %+v, want MulticastJoined", e)
+			}
+		}},
 		{"another hardware address is told, and ends no membership", func(t *testing.T, m InfiniBandMachine) {
 			ch := OpenChannel(t, m)
 			id := bindIB(t, ch, rdma.PortSpaceUDP)
 			Join(t, ch, id, group, rdma.JoinOptions{})
+			m.Node().AddIPoIBChild("", "ib0.8001", ipoib0, partition, netip.MustParsePrefix("10.1.1.2/24"))
+			bindAs(t, ch, nil, rdma.PortSpaceUDP, netip.MustParseAddr("10.1.1.2")) // isn't told
 			m.Node().ChangeHardwareAddr("", ipoib0)
 			if e := Next(t, ch); e.Type != rdma.AddressChange || e.ID != id {
 				t.Errorf("got event %+v, want AddressChange of the id", e)
 			}
+			quiet(t, ch)
 			wantMembers(t, m, mgid, full())
 		}},
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/rdma-multicast/rdma-multicast/rdma"
+	"github.com/rdma-multicast/rdma-multicast/rdma/internal/sys"
 	"github.com/rdma-multicast/rdma-multicast/rdma/rdmatest"
 )
 
@@ -105,6 +106,32 @@ func ibWaiting() []ibScenario {
 				t.Fatal(err)
 			}
 			wantMembers(t, m, mgid)
+		}},
+		{"what becomes of a join that was left isn't told, and isn't the next one's", func(t *testing.T, m InfiniBandMachine) {
+			m.Subnet().SetTimeout(10 * time.Millisecond)
+			cm := openCM(t, m)
+			bound := func(uid uint64) uint32 {
+				t.Helper()
+				id, err := cm.CreateID(nil, uid, sys.PortSpaceUDP)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := cm.Bind(id, ipoibAddr()); err != nil {
+					t.Fatal(err)
+				}
+				return id
+			}
+			m.Subnet().Inject(rdmatest.SAFault{Op: rdmatest.OpSASet, MGID: mgid, Silent: true, Times: 1})
+			handle := joinCM(t, cm, bound(77), 1001, group)
+			joinCM(t, cm, bound(78), 1002, group)
+			if _, err := cm.Leave(handle); err != nil {
+				t.Fatal(err)
+			}
+			// The other is asked for itself once the first request had no answer.
+			e, err := cm.GetEvent()
+			if err != nil || e.UID != 1002 || e.Type != sys.EventMulticastJoin {
+				t.Errorf("got event %+v, error %v, want that 1002 is joined", e, err)
+			}
 		}},
 		{"a join's own deadline cancels it", func(t *testing.T, m InfiniBandMachine) {
 			ch := OpenChannel(t, m)
