@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rdma-multicast/rdma-multicast/internal/membership"
+	"github.com/rdma-multicast/rdma-multicast/rdma"
 )
 
 // NodeMetrics are an agent's own metrics. Their labels are bounded: no group,
@@ -15,6 +16,9 @@ type NodeMetrics struct {
 	memberships *prometheus.GaugeVec
 	joins       *prometheus.CounterVec
 	planning    prometheus.Histogram
+	refused     *prometheus.GaugeVec
+	problems    *prometheus.GaugeVec
+	selfTests   *prometheus.CounterVec
 
 	seen map[membership.Key]seenMembership // of the planning goroutine alone
 }
@@ -40,6 +44,18 @@ func NewNodeMetrics(registerer prometheus.Registerer, fabric string) (*NodeMetri
 			Help:    "Time that one planning of all memberships of the node takes, looking at interfaces included.",
 			Buckets: prometheus.ExponentialBuckets(0.0005, 4, 8),
 		}),
+		refused: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "rdma_multicast_unmet_requests",
+			Help: "What pods ask for, and groups of the node, and isn't wanted, by reason: PodLimitReached and NodeLimitReached are the agent's limits.",
+		}, []string{"reason"}),
+		problems: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "rdma_multicast_port_problems",
+			Help: "RDMA ports of the node with something that keeps multicast from working, by reason.",
+		}, []string{"reason"}),
+		selfTests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "rdma_multicast_self_tests_total",
+			Help: "Interfaces on which the self-test came to its end, by result: passed or failed.",
+		}, []string{"result"}),
 		seen: map[membership.Key]seenMembership{},
 	}
 	info := prometheus.NewGauge(prometheus.GaugeOpts{
@@ -48,7 +64,7 @@ func NewNodeMetrics(registerer prometheus.Registerer, fabric string) (*NodeMetri
 		ConstLabels: prometheus.Labels{"fabric": fabric},
 	})
 	info.Set(1)
-	for _, c := range []prometheus.Collector{m.memberships, m.joins, m.planning, info} {
+	for _, c := range []prometheus.Collector{m.memberships, m.joins, m.planning, m.refused, m.problems, m.selfTests, info} {
 		if err := registerer.Register(c); err != nil {
 			return nil, fmt.Errorf("registering the agent's metrics: %w", err)
 		}
@@ -56,12 +72,36 @@ func NewNodeMetrics(registerer prometheus.Registerer, fabric string) (*NodeMetri
 	return m, nil
 }
 
-// observe counts one planning and what is held after it.
-func (m *NodeMetrics) observe(took time.Duration, held []membership.Status) {
+func (m *NodeMetrics) selfTested(passed bool) {
+	switch {
+	case m == nil:
+	case passed:
+		m.selfTests.WithLabelValues("passed").Inc()
+	default:
+		m.selfTests.WithLabelValues("failed").Inc()
+	}
+}
+
+func (m *NodeMetrics) observeProblems(worst map[membership.Port]*rdma.Problem) {
+	if m == nil {
+		return
+	}
+	m.problems.Reset()
+	for _, p := range worst {
+		m.problems.WithLabelValues(string(p.Reason)).Inc()
+	}
+}
+
+// observe counts one planning, what it refused, and what is held after it.
+func (m *NodeMetrics) observe(took time.Duration, held []membership.Status, verdicts []membership.Verdict) {
 	if m == nil {
 		return
 	}
 	m.planning.Observe(took.Seconds())
+	m.refused.Reset()
+	for _, v := range verdicts {
+		m.refused.WithLabelValues(v.Reason).Inc()
+	}
 	states := map[membership.State]int{
 		membership.Waiting: 0, membership.Joining: 0, membership.Joined: 0,
 		membership.Failing: 0, membership.Leaving: 0, membership.Refused: 0,

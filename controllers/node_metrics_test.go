@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rdma-multicast/rdma-multicast/internal/membership"
+	"github.com/rdma-multicast/rdma-multicast/rdma"
 )
 
 // values are the samples of a registry, by name and label.
@@ -49,20 +50,28 @@ func TestMetrics(t *testing.T) {
 		s.Interface, s.Epoch = iface, epoch
 		return s
 	}
-	m.observe(time.Millisecond, []membership.Status{at("net1", membership.Joined, 1001), at("net2", membership.Failing, 0)})
-	m.observe(time.Millisecond, []membership.Status{at("net1", membership.Joined, 1003), at("net2", membership.Failing, 0)})
-	m.observe(time.Millisecond, []membership.Status{at("net2", membership.Joined, 1)})
+	m.observe(time.Millisecond, []membership.Status{at("net1", membership.Joined, 1001), at("net2", membership.Failing, 0)}, nil)
+	m.observe(time.Millisecond, []membership.Status{at("net1", membership.Joined, 1003), at("net2", membership.Failing, 0)}, nil)
+	m.observe(time.Millisecond, []membership.Status{at("net2", membership.Joined, 1)}, []membership.Verdict{refusal("b", "", "PodLimitReached"), refusal("c", "", "PodLimitReached")})
+	m.selfTested(true)
+	m.selfTested(false)
+	m.observeProblems(map[membership.Port]*rdma.Problem{{Device: "gone", Number: 1}: {Reason: rdma.ReasonIWARP}})
+	m.observeProblems(map[membership.Port]*rdma.Problem{{Device: "a", Number: 1}: {Reason: rdma.ReasonRoCEv1}, {Device: "b", Number: 1}: {Reason: rdma.ReasonRoCEv1}})
 	want := map[string]float64{
-		"rdma_multicast_agent_info fabric=simulated": 1,
-		"rdma_multicast_joins_total result=failed":   1,
-		"rdma_multicast_joins_total result=joined":   4,
-		"rdma_multicast_memberships state=Failing":   0,
-		"rdma_multicast_memberships state=Joined":    1,
-		"rdma_multicast_memberships state=Joining":   0,
-		"rdma_multicast_memberships state=Leaving":   0,
-		"rdma_multicast_memberships state=Refused":   0,
-		"rdma_multicast_memberships state=Waiting":   0,
-		"rdma_multicast_planning_duration_seconds":   3,
+		"rdma_multicast_agent_info fabric=simulated":           1,
+		"rdma_multicast_unmet_requests reason=PodLimitReached": 2,
+		"rdma_multicast_self_tests_total result=passed":        1,
+		"rdma_multicast_self_tests_total result=failed":        1,
+		"rdma_multicast_port_problems reason=RoCEv1":           2,
+		"rdma_multicast_joins_total result=failed":             1,
+		"rdma_multicast_joins_total result=joined":             4,
+		"rdma_multicast_memberships state=Failing":             0,
+		"rdma_multicast_memberships state=Joined":              1,
+		"rdma_multicast_memberships state=Joining":             0,
+		"rdma_multicast_memberships state=Leaving":             0,
+		"rdma_multicast_memberships state=Refused":             0,
+		"rdma_multicast_memberships state=Waiting":             0,
+		"rdma_multicast_planning_duration_seconds":             3,
 	}
 	if diff := cmp.Diff(want, values(t, registry)); diff != "" {
 		t.Error(diff)
@@ -71,5 +80,7 @@ func TestMetrics(t *testing.T) {
 		t.Error("registering twice with one registry succeeded")
 	}
 	var none *NodeMetrics
-	none.observe(time.Millisecond, nil)
+	none.observe(time.Millisecond, nil, nil)
+	none.selfTested(true)
+	none.observeProblems(nil)
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -47,7 +49,9 @@ type NodePlannerOptions struct {
 	Record    *NodeRecord
 	Reporter  *NodeReporter
 	Metrics   *NodeMetrics
-	Log       logr.Logger
+	// SelfTest is run beside; nil: nothing is tried out.
+	SelfTest *NodeSelfTest
+	Log      logr.Logger
 }
 
 // NodePlanner plans the node's memberships whenever anything that they depend
@@ -64,6 +68,8 @@ type NodePlanner struct {
 	labels              map[string]string // the last that the Node had
 	nodeUID             types.UID
 	planned             atomic.Bool
+	problems            []*rdma.Problem // as of the last probe
+	probedFor           probedInventory
 	ending              atomic.Pointer[map[string]bool] // by the sandbox's pod UID
 }
 
@@ -78,6 +84,9 @@ func NewNodePlanner(options NodePlannerOptions) *NodePlanner {
 		trigger:            newTrigger[planning](),
 		interfaces:         scopeInterfaces{host: options.Host, nodeNetNS: options.NodeNetNS},
 		annotations:        map[string]string{},
+	}
+	if p.SelfTest != nil {
+		p.SelfTest.init(p.Trigger)
 	}
 	p.interfaces.watch = newInventoryWatch(options.Host, options.NodeNetNS, p.Trigger, options.Log)
 	return p
@@ -122,6 +131,11 @@ func (p *NodePlanner) SetupWithManager(mgr ctrl.Manager) error {
 			return fmt.Errorf("adding the planner: %w", err)
 		}
 	}
+	if p.SelfTest != nil {
+		if err := mgr.Add(p.SelfTest); err != nil {
+			return fmt.Errorf("adding the self-test: %w", err)
+		}
+	}
 	return nil
 }
 
@@ -152,7 +166,7 @@ func (p *NodePlanner) Reconcile(ctx context.Context, _ planning) (reconcile.Resu
 	p.ending.Store(&ending)
 	live, synced := p.Sandboxes()
 	p.interfaces.told()
-	p.reportDevices(start)
+	node.Unable = p.reportDevices(start)
 	if !synced {
 		// Which sandboxes live isn't known: whatever is joined stays. The
 		// tracker triggers once it knows.
@@ -173,7 +187,7 @@ func (p *NodePlanner) Reconcile(ctx context.Context, _ planning) (reconcile.Resu
 	state := planned{groups: planningGroups, pods: pods, objects: objects, verdicts: verdicts, held: p.Table.Snapshot()}
 	p.Record.SetGroups(state.numbers(), true)
 	p.Reporter.set(state.answers(apiPods.Items))
-	p.Metrics.observe(time.Since(start), state.held)
+	p.Metrics.observe(time.Since(start), state.held, verdicts)
 	if !p.planned.Swap(true) {
 		p.Log.Info("memberships planned for the first time", "groups", len(planningGroups), "pods", len(pods), "wanted", len(wanted))
 	}
@@ -261,13 +275,48 @@ func (p *NodePlanner) listInterfaces(pods []membership.Pod, live []sandbox.Sandb
 	return found
 }
 
-// reportDevices brings the node's devices and its condition up to date.
-func (p *NodePlanner) reportDevices(now time.Time) {
+// reportDevices brings the node's devices and its conditions up to date, and
+// returns the ports that nothing can be joined on.
+func (p *NodePlanner) reportDevices(now time.Time) map[membership.Port]membership.Problem {
 	devices, err := p.interfaces.devices(now)
-	if err == nil {
-		p.Record.SetDevices(nodeDevices(devices))
+	own := p.interfaces.list(membership.NodeScope, p.NodeNetNS, time.Time{}, now)
+	problems := p.probe(devices, own.RDMA)
+	if p.SelfTest != nil {
+		p.SelfTest.setInterfaces(own.RDMA)
+		found, passed, pending := p.SelfTest.results()
+		problems = append(slices.Clone(problems), found...)
+		p.Record.SetCondition(selfTested(found, passed, pending))
 	}
-	p.Record.SetReady(rdmaReady(p.Table.Available(), devices, err, p.Simulated))
+	worst := worstProblems(problems, devices)
+	if err == nil {
+		ports := nodeDevices(devices)
+		showProblems(ports, worst)
+		p.Record.SetDevices(ports)
+	}
+	p.Metrics.observeProblems(worst)
+	p.Record.SetCondition(rdmaReady(p.Table.Available(), devices, err, p.Simulated))
+	return unable(worst)
+}
+
+// probedInventory is what a probe depends on.
+type probedInventory struct {
+	devices    []rdma.Device
+	interfaces []rdma.Interface
+	available  bool
+}
+
+// probe looks for problems anew where the inventory has changed.
+func (p *NodePlanner) probe(devices []rdma.Device, interfaces []rdma.Interface) []*rdma.Problem {
+	inventory := probedInventory{devices, interfaces, p.Table.Available() == nil}
+	if p.probedFor.available == inventory.available && samePorts(p.probedFor.devices, devices) && reflect.DeepEqual(p.probedFor.interfaces, interfaces) {
+		return p.problems
+	}
+	problems, err := p.interfaces.probe()
+	if err != nil {
+		return p.problems // the listings tell what is wrong
+	}
+	p.problems, p.probedFor = problems, inventory
+	return problems
 }
 
 // rdmaReady is the condition RDMAReady.

@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -50,18 +52,18 @@ type NodeRecord struct {
 	gather time.Duration
 	log    logr.Logger
 
-	mu       sync.Mutex
-	entries  map[types.UID]*recordEntry
-	devices  []v1alpha1.NodeDevice
-	ready    *metav1.Condition
-	revision int64 // of all the above; raised with each change
-	urgent   int64 // the last revision that isn't to be gathered
-	waiters  []recordWaiter
-	due      time.Time // of the next write; zero: none
-	loaded   bool      // what an earlier process left has been read
-	lastErr  error     // of the last write
-	observed *observation
-	newNode  bool // the Node has been made, or made anew
+	mu         sync.Mutex
+	entries    map[types.UID]*recordEntry
+	devices    []v1alpha1.NodeDevice
+	conditions map[string]metav1.Condition // by type
+	revision   int64                       // of all the above; raised with each change
+	urgent     int64                       // the last revision that isn't to be gathered
+	waiters    []recordWaiter
+	due        time.Time // of the next write; zero: none
+	loaded     bool      // what an earlier process left has been read
+	lastErr    error     // of the last write
+	observed   *observation
+	newNode    bool // the Node has been made, or made anew
 
 	wake chan struct{}
 
@@ -92,14 +94,15 @@ func NewNodeRecord(c client.Client, name, bootID string, gather time.Duration, l
 		gather = DefaultGatherInterval
 	}
 	return &NodeRecord{
-		client:  c,
-		name:    name,
-		bootID:  bootID,
-		gather:  gather,
-		log:     log,
-		entries: map[types.UID]*recordEntry{},
-		due:     time.Now(),
-		wake:    make(chan struct{}, 1),
+		client:     c,
+		name:       name,
+		bootID:     bootID,
+		gather:     gather,
+		log:        log,
+		entries:    map[types.UID]*recordEntry{},
+		conditions: map[string]metav1.Condition{},
+		due:        time.Now(),
+		wake:       make(chan struct{}, 1),
 	}
 }
 
@@ -118,16 +121,16 @@ func (r *NodeRecord) SetDevices(devices []v1alpha1.NodeDevice) {
 	r.changed(r.gather)
 }
 
-// SetReady sets the condition RDMAReady. Its transition time is kept where the
-// status stays the same.
-func (r *NodeRecord) SetReady(condition metav1.Condition) {
+// SetCondition sets a condition of the node. Its transition time is kept where
+// the status stays the same.
+func (r *NodeRecord) SetCondition(condition metav1.Condition) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.ready != nil && r.ready.Status == condition.Status && r.ready.Reason == condition.Reason && r.ready.Message == condition.Message {
+	if before, ok := r.conditions[condition.Type]; ok && before.Status == condition.Status && before.Reason == condition.Reason && before.Message == condition.Message {
 		return
 	}
-	r.log.Info("RDMA on this node", "ready", condition.Status, "reason", condition.Reason, "message", condition.Message)
-	r.ready = &condition
+	r.log.Info("RDMA on this node", "condition", condition.Type, "status", condition.Status, "reason", condition.Reason, "message", condition.Message)
+	r.conditions[condition.Type] = condition
 	r.changed(r.gather)
 }
 
@@ -344,8 +347,8 @@ func (r *NodeRecord) desired() (*v1alpha1.MulticastNode, int64, bool) {
 		status.Groups = append(status.Groups, e.NodeGroup)
 	}
 	sortNodeGroups(status.Groups)
-	if r.ready != nil {
-		meta.SetStatusCondition(&status.Conditions, *r.ready)
+	for _, t := range slices.Sorted(maps.Keys(r.conditions)) {
+		meta.SetStatusCondition(&status.Conditions, r.conditions[t])
 	}
 	return object, r.revision, len(r.waiters) > 0
 }

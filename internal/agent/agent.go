@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -83,6 +84,10 @@ type Options struct {
 	// MaxMembershipsPerPod and MaxMembershipsPerNode; zero: the defaults.
 	MaxMembershipsPerPod, MaxMembershipsPerNode int
 
+	// SelfTestGroup is the scratch group that multicast is tried out with at the
+	// start, on each RDMA interface of the node; the zero Addr: nothing is.
+	SelfTestGroup netip.Addr
+
 	// LeaseDuration of the agent's Lease; zero: controllers.DefaultLeaseDuration.
 	LeaseDuration time.Duration
 	// GatherInterval is how long changes of the MulticastNode that nothing
@@ -120,6 +125,9 @@ func (o *Options) validate() error {
 	}
 	if o.LeaseDuration != 0 && o.LeaseDuration < time.Second {
 		errs = append(errs, fmt.Errorf("LeaseDuration is %v: at least a second", o.LeaseDuration))
+	}
+	if g := o.SelfTestGroup; g.IsValid() && !g.IsMulticast() {
+		errs = append(errs, fmt.Errorf("SelfTestGroup is %v: not a multicast address", g))
 	}
 	if o.MaxMembershipsPerPod < 0 || o.MaxMembershipsPerNode < 0 {
 		errs = append(errs, errors.New("limits on memberships can't be negative"))
@@ -175,6 +183,7 @@ func New(o Options) (*Agent, error) {
 		Record:   record,
 		Reporter: reporter,
 		Metrics:  metrics,
+		SelfTest: newSelfTest(o, metrics, log.WithName("self-test")),
 		Log:      log.WithName("plan"),
 	})
 	table := membership.NewTable(membership.TableOptions{
@@ -291,6 +300,14 @@ func newManager(o Options, log logr.Logger) (ctrl.Manager, client.Client, error)
 		return nil, nil, fmt.Errorf("making the agent's client: %w", err)
 	}
 	return mgr, client.WithFieldOwner(live, fieldOwner), nil
+}
+
+// newSelfTest is nil where nothing is to be tried out.
+func newSelfTest(o Options, metrics *controllers.NodeMetrics, log logr.Logger) *controllers.NodeSelfTest {
+	if !o.SelfTestGroup.IsValid() {
+		return nil
+	}
+	return &controllers.NodeSelfTest{Host: o.Host, NodeNetNS: o.NodeNetNS, Group: o.SelfTestGroup, Metrics: metrics, Log: log}
 }
 
 func fabricName(simulated bool) string {

@@ -2,25 +2,19 @@ package membership
 
 import "time"
 
-// portID is a port of an RDMA device.
-type portID struct {
-	device string
-	port   int
-}
-
 // pacer spreads the joins on one InfiniBand port: a subnet manager that has just
 // taken over hears from every port of the fabric at once.
 type pacer struct {
 	interval time.Duration
 	burst    int
-	next     map[portID]time.Time // when a steady stream would come to its next join
+	next     map[Port]time.Time // when a steady stream would come to its next join
 }
 
 // maxPaced bounds what is remembered: what is long past is as good as unknown.
 const maxPaced = 64
 
 // reserve takes the port's next place, and returns how long to wait for it.
-func (p *pacer) reserve(port portID, now time.Time) time.Duration {
+func (p *pacer) reserve(port Port, now time.Time) time.Duration {
 	idle := now.Add(-time.Duration(p.burst) * p.interval)
 	if len(p.next) >= maxPaced {
 		for id, at := range p.next {

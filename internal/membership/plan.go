@@ -58,6 +58,20 @@ type Pod struct {
 // Node is what planning knows of the node itself.
 type Node struct {
 	Labels map[string]string
+	// Unable are the ports on which nothing can be joined, whoever asks.
+	Unable map[Port]Problem
+}
+
+// Port is a port of an RDMA device.
+type Port struct {
+	Device string
+	Number int
+}
+
+// Problem is why nothing can be joined on a port.
+type Problem struct {
+	Reason  string // of the verdicts, a stable word
+	Message string
 }
 
 // Interfaces are those of one scope.
@@ -88,7 +102,7 @@ type Verdict struct {
 	Message        string
 }
 
-// Reasons of verdicts; stable words.
+// Reasons of verdicts, besides those of a Problem; stable words.
 const (
 	ReasonInvalidAnnotation  = "InvalidAnnotation"  // Refused
 	ReasonUnknownGroup       = "UnknownGroup"       // Waiting: it may be applied later
@@ -123,6 +137,7 @@ const (
 func Plan(groups []Group, pods []Pod, node Node, interfaces map[string]Interfaces, limits Limits) (wanted []Wanted, verdicts []Verdict) {
 	p := planner{
 		groups:     make(map[groupName]*Group, len(groups)),
+		unable:     node.Unable,
 		interfaces: interfaces,
 		limits:     limits,
 		wanted:     map[Key]*Wanted{},
@@ -146,6 +161,7 @@ type groupName struct{ namespace, name string }
 
 type planner struct {
 	groups     map[groupName]*Group
+	unable     map[Port]Problem
 	interfaces map[string]Interfaces
 	limits     Limits
 

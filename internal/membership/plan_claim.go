@@ -15,6 +15,9 @@ type place struct {
 
 // claim adds a membership of a group on an interface for whoever claims it.
 func (p *planner) claim(by *claimant, group *Group, mode rdma.JoinMode, at place, iface rdma.Interface) *refusal {
+	if problem, ok := p.unable[Port{iface.Device, iface.Port}]; ok {
+		return refuse(problem.Reason, "interface %s can't be used: %s", iface.Name, problem.Message)
+	}
 	if no := unsupported(group, iface); no != nil {
 		return no
 	}

@@ -110,6 +110,7 @@ func TestPlan(t *testing.T) {
 		groups  []Group
 		pods    []Pod
 		ifaces  map[string]Interfaces
+		unable  map[Port]Problem
 		limits  Limits
 		want    []string
 		message string // of the first verdict
@@ -307,6 +308,12 @@ func TestPlan(t *testing.T) {
 			},
 		},
 		{
+			name: "a port that can't", groups: []Group{testGroup("a")}, pods: []Pod{pod("p", ask("a"))},
+			unable: map[Port]Problem{{"rxe1", 1}: {"RoCEv1", "rxe1 port 1: RoCE v1"}, {"mlx5_2", 2}: {"NoVerbs", ""}},
+			ifaces: map[string]Interfaces{NodeScope: node, "s-p": ifaces(net1, net2)},
+			want:   []string{`want default/a 239.1.1.7 FullMember on "s-p" net2/1 (10.9.0.2): uid-p`, "Refused uid-p: default/a@net1 RoCEv1"}, message: "interface net1 can't be used: rxe1 port 1: RoCE v1",
+		},
+		{
 			name: "no IPv4 address yet", groups: []Group{testGroup("a")}, pods: []Pod{pod("p", ask("a"))},
 			ifaces: map[string]Interfaces{NodeScope: node, "s-p": ifaces(roce("net1", "rxe1", "fd00::1/64"))},
 			want:   []string{"Waiting uid-p: default/a@net1 NoInterfaceAddress"},
@@ -350,7 +357,7 @@ func TestPlan(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			wanted, verdicts := Plan(tt.groups, tt.pods, Node{}, tt.ifaces, tt.limits)
+			wanted, verdicts := Plan(tt.groups, tt.pods, Node{Unable: tt.unable}, tt.ifaces, tt.limits)
 			if diff := cmp.Diff(tt.want, show(wanted, verdicts)); diff != "" {
 				t.Errorf("plan (-want +got):\n%s", diff)
 			}
@@ -367,7 +374,7 @@ func TestPlan(t *testing.T) {
 			for _, i := range tt.ifaces {
 				slices.Reverse(i.RDMA)
 			}
-			again, verdictsAgain := Plan(tt.groups, tt.pods, Node{}, tt.ifaces, tt.limits)
+			again, verdictsAgain := Plan(tt.groups, tt.pods, Node{Unable: tt.unable}, tt.ifaces, tt.limits)
 			if diff := cmp.Diff(wanted, again, cmpopts.EquateComparable(netip.Addr{})); diff != "" {
 				t.Errorf("in another order (-first +second):\n%s", diff)
 			}

@@ -217,7 +217,7 @@ func (s *slot) pace(want *Wanted) time.Duration {
 	}
 	s.t.mu.Lock()
 	defer s.t.mu.Unlock()
-	wait := s.t.pacer.reserve(portID{want.Device, want.Port}, time.Now())
+	wait := s.t.pacer.reserve(Port{want.Device, want.Port}, time.Now())
 	s.paced = wait > 0
 	return wait
 }
@@ -245,6 +245,9 @@ func (s *slot) event(e rdma.Event) {
 		return
 	}
 	if e.Type == rdma.MulticastError {
+		if !rejoins && !s.joinedAt.IsZero() {
+			return
+		}
 		s.lost = errors.Is(e.Err, syscall.ENETRESET) && s.joined.losable() && !s.repaying
 		s.leave()
 		s.fail(e.Err)

@@ -148,7 +148,7 @@ func NewTable(opts TableOptions) *Table {
 		byID:      map[*rdma.ID]*port{},
 		ended:     map[string]bool{},
 		epochs:    map[string]map[Key]int64{},
-		pacer:     pacer{interval: opts.JoinInterval, burst: opts.JoinBurst, next: map[portID]time.Time{}},
+		pacer:     pacer{interval: opts.JoinInterval, burst: opts.JoinBurst, next: map[Port]time.Time{}},
 	}
 }
 
