@@ -86,8 +86,12 @@ func acceptance(g, holder *v1alpha1.MulticastGroup) metav1.Condition {
 		if !holder.DeletionTimestamp.IsZero() {
 			state = "is being deleted and still has"
 		}
+		address := groupAddress(&holder.Spec)
+		if own := groupAddress(&g.Spec); own != address {
+			address += ", which is one with " + own + " on InfiniBand"
+		}
 		c.Message = fmt.Sprintf("MulticastGroup %s/%s %s the same address on the fabric (%s): delete one of them, use another address, or have pods ask for the other one (its allowedNamespaces)",
-			holder.Namespace, holder.Name, state, holder.Spec.Address)
+			holder.Namespace, holder.Name, state, address)
 	}
 	return c
 }

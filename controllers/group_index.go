@@ -2,6 +2,8 @@ package controllers
 
 import (
 	"context"
+	"errors"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
@@ -16,8 +18,9 @@ import (
 
 // Fields that the cache is indexed by.
 const (
-	addressIndex = "fabricAddress" // of a MulticastGroup
-	entryIndex   = "groupUID"      // of a MulticastNode, one value per entry
+	addressIndex  = "fabricAddress"   // of a MulticastGroup
+	ethernetIndex = "ethernetAddress" // likewise
+	entryIndex    = "groupUID"        // of a MulticastNode, one value per entry
 )
 
 func indexFields(mgr ctrl.Manager) error {
@@ -26,6 +29,14 @@ func indexFields(mgr ctrl.Manager) error {
 	ctx := context.Background()
 	if err := indexer.IndexField(ctx, &v1alpha1.MulticastGroup{}, addressIndex, func(o client.Object) []string {
 		return addressKeys(&o.(*v1alpha1.MulticastGroup).Spec)
+	}); err != nil {
+		return err
+	}
+	if err := indexer.IndexField(ctx, &v1alpha1.MulticastGroup{}, ethernetIndex, func(o client.Object) []string {
+		if mac, ok := ethernetAddress(&o.(*v1alpha1.MulticastGroup).Spec); ok {
+			return []string{mac}
+		}
+		return nil
 	}); err != nil {
 		return err
 	}
@@ -39,38 +50,62 @@ func indexFields(mgr ctrl.Manager) error {
 	})
 }
 
-// rivalsOf lists the groups that may have an address on the fabric in common
-// with g, without g, from the cache.
+// rivalsOf lists, from the cache and without g, the groups that may have an
+// address on the fabric in common with g, and those that may with one of these,
+// and so on: a group that another one holds off doesn't hold g off.
 func rivalsOf(ctx context.Context, cached client.Reader, g *v1alpha1.MulticastGroup) ([]v1alpha1.MulticastGroup, error) {
 	var rivals []v1alpha1.MulticastGroup
-	seen := map[types.UID]bool{g.UID: true}
-	for _, key := range addressKeys(&g.Spec) {
+	found := map[types.UID]bool{g.UID: true}
+	keys := addressKeys(&g.Spec)
+	for asked := 0; asked < len(keys); asked++ {
 		var list v1alpha1.MulticastGroupList
-		if err := cached.List(ctx, &list, client.MatchingFields{addressIndex: key}); err != nil {
+		if err := cached.List(ctx, &list, client.MatchingFields{addressIndex: keys[asked]}); err != nil {
 			return nil, err
 		}
 		for i := range list.Items {
-			if !seen[list.Items[i].UID] {
-				seen[list.Items[i].UID] = true
-				rivals = append(rivals, list.Items[i])
+			if found[list.Items[i].UID] {
+				continue
+			}
+			found[list.Items[i].UID] = true
+			rivals = append(rivals, list.Items[i])
+			for _, key := range addressKeys(&list.Items[i].Spec) {
+				if !slices.Contains(keys, key) {
+					keys = append(keys, key)
+				}
 			}
 		}
 	}
 	return rivals, nil
 }
 
-// rivalRequests has a group's rivals looked at when it changes or goes: one of
-// them may have its address next.
+// neighboursOf lists, from the cache, the groups with g's Ethernet address, g
+// included. They must not be changed.
+func neighboursOf(ctx context.Context, cached client.Reader, g *v1alpha1.MulticastGroup) ([]v1alpha1.MulticastGroup, error) {
+	mac, ok := ethernetAddress(&g.Spec)
+	if !ok {
+		return nil, nil
+	}
+	var list v1alpha1.MulticastGroupList
+	err := cached.List(ctx, &list, client.MatchingFields{ethernetIndex: mac}, client.UnsafeDisableDeepCopy)
+	return list.Items, err
+}
+
+// rivalRequests has a group's rivals and neighbours looked at when it changes or
+// goes: one of them may have its address next.
 func rivalRequests(cached client.Reader) handler.EventHandler {
 	return handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
-		rivals, err := rivalsOf(ctx, cached, o.(*v1alpha1.MulticastGroup))
-		if err != nil {
+		g := o.(*v1alpha1.MulticastGroup)
+		rivals, err := rivalsOf(ctx, cached, g)
+		neighbours, errNeighbours := neighboursOf(ctx, cached, g)
+		if errors.Join(err, errNeighbours) != nil {
 			// Only an index that isn't there: setup would have failed.
 			return nil
 		}
-		requests := make([]reconcile.Request, len(rivals))
-		for i := range rivals {
-			requests[i].NamespacedName = client.ObjectKeyFromObject(&rivals[i])
+		var requests []reconcile.Request
+		for _, others := range [][]v1alpha1.MulticastGroup{rivals, neighbours} {
+			for i := range others {
+				requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&others[i])})
+			}
 		}
 		return requests
 	})

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -44,6 +45,8 @@ type groupReconciler struct {
 	sums     *sumQueue
 	cleared  *clearance
 	log      logr.Logger
+
+	judging sync.Mutex // held from a look at a group's rivals to the write of its acceptance
 
 	mu   sync.Mutex
 	told map[types.UID]bool // deletions whose being held up was told
@@ -114,48 +117,104 @@ func (r *groupReconciler) onCurrent(ctx context.Context, name types.NamespacedNa
 // settle writes the group's status if it differs: at once if acceptance does;
 // if only sums do, when that is budgeted, and has it queued for that otherwise.
 func (r *groupReconciler) settle(ctx context.Context, g *v1alpha1.MulticastGroup, budgeted bool) (wrote bool, err error) {
-	holder, err := r.holder(ctx, g)
+	rivals, err := r.rivals(ctx, g)
 	if err != nil {
 		return false, err
 	}
-	entries, err := r.entries(ctx, g)
+	after, err := r.status(ctx, g, rivals)
 	if err != nil {
 		return false, err
 	}
-	before := g.Status
-	after := statusOf(g, holder, entries)
-	if equality.Semantic.DeepEqual(before, after) {
+	switch before := g.Status; {
+	case conditionChanged(before, after, v1alpha1.ConditionAccepted):
+		return r.judge(ctx, g)
+	case equality.Semantic.DeepEqual(before, after):
 		return false, nil
-	}
-	accepted := meta.FindStatusCondition(after.Conditions, v1alpha1.ConditionAccepted)
-	acceptanceDiffers := !equality.Semantic.DeepEqual(meta.FindStatusCondition(before.Conditions, v1alpha1.ConditionAccepted), accepted)
-	if !acceptanceDiffers && !budgeted {
+	case !budgeted:
 		r.sums.add(client.ObjectKeyFromObject(g), conditionDiffers(before.Conditions, after.Conditions, v1alpha1.ConditionReady))
 		return false, nil
 	}
-	g.Status = after
-	if err := r.client.Status().Update(ctx, g); err != nil {
-		return false, fmt.Errorf("writing the status: %w", err)
-	}
-	r.tell(g, before, after)
-	return true, nil
+	return true, r.write(ctx, g, after)
 }
 
-// tell logs transitions, and has events for those of acceptance.
+// judge decides whether the group is in force, and writes it, one group at a
+// time. Nobody else puts groups in force, so that what the API server says of
+// the rivals that the cache knows stays true until the decision is written, and
+// one that the cache doesn't know yet isn't in force: of groups with the same
+// address there is never a second one that is accepted, not for a moment.
+func (r *groupReconciler) judge(ctx context.Context, g *v1alpha1.MulticastGroup) (wrote bool, err error) {
+	r.judging.Lock()
+	defer r.judging.Unlock()
+	rivals, err := r.rivals(ctx, g)
+	if err != nil {
+		return false, err
+	}
+	current := rivals[:0]
+	for i := range rivals {
+		var rival v1alpha1.MulticastGroup
+		err := r.live.Get(ctx, client.ObjectKeyFromObject(&rivals[i]), &rival)
+		if apierrors.IsNotFound(err) {
+			continue
+		}
+		if err != nil {
+			return false, fmt.Errorf("reading a group that may have the same address: %w", err)
+		}
+		current = append(current, rival)
+	}
+	after, err := r.status(ctx, g, current)
+	if err != nil || equality.Semantic.DeepEqual(g.Status, after) {
+		return false, err
+	}
+	return true, r.write(ctx, g, after)
+}
+
+// rivals of a group that may be accepted, from the cache.
+func (r *groupReconciler) rivals(ctx context.Context, g *v1alpha1.MulticastGroup) ([]v1alpha1.MulticastGroup, error) {
+	if !g.DeletionTimestamp.IsZero() {
+		return nil, nil
+	}
+	return rivalsOf(ctx, r.client, g)
+}
+
+// status is what the group's status should be, given its rivals.
+func (r *groupReconciler) status(ctx context.Context, g *v1alpha1.MulticastGroup, rivals []v1alpha1.MulticastGroup) (v1alpha1.MulticastGroupStatus, error) {
+	neighbours, err := neighboursOf(ctx, r.client, g)
+	if err != nil {
+		return v1alpha1.MulticastGroupStatus{}, err
+	}
+	entries, err := r.entries(ctx, g)
+	if err != nil {
+		return v1alpha1.MulticastGroupStatus{}, err
+	}
+	return statusOf(g, holderOfAddress(g, rivals), sharers(g, neighbours), entries), nil
+}
+
+func (r *groupReconciler) write(ctx context.Context, g *v1alpha1.MulticastGroup, status v1alpha1.MulticastGroupStatus) error {
+	before := g.Status
+	g.Status = status
+	if err := r.client.Status().Update(ctx, g); err != nil {
+		return fmt.Errorf("writing the status: %w", err)
+	}
+	r.tell(g, before, status)
+	return nil
+}
+
+// tell logs transitions, and has events for those of acceptance and for a
+// shared Ethernet address.
 func (r *groupReconciler) tell(g *v1alpha1.MulticastGroup, before, after v1alpha1.MulticastGroupStatus) {
-	for _, conditionType := range []string{v1alpha1.ConditionAccepted, v1alpha1.ConditionReady} {
+	for _, conditionType := range []string{v1alpha1.ConditionAccepted, v1alpha1.ConditionEthernetAddressUnique, v1alpha1.ConditionReady} {
 		is := meta.FindStatusCondition(after.Conditions, conditionType)
 		was := meta.FindStatusCondition(before.Conditions, conditionType)
 		if is == nil || was != nil && was.Status == is.Status && was.Reason == is.Reason {
 			continue
 		}
 		r.log.Info("condition", "group", client.ObjectKeyFromObject(g), "uid", g.UID, "type", is.Type, "status", is.Status, "reason", is.Reason, "message", is.Message)
-		if conditionType == v1alpha1.ConditionAccepted {
-			eventType := corev1.EventTypeNormal
-			if is.Reason != v1alpha1.ReasonAccepted {
-				eventType = corev1.EventTypeWarning
-			}
-			r.recorder.Eventf(g, nil, eventType, is.Reason, "Accept", "%s: %s", g.Spec.Address, is.Message)
+		eventType := corev1.EventTypeNormal
+		if is.Status != metav1.ConditionTrue {
+			eventType = corev1.EventTypeWarning
+		}
+		if conditionType == v1alpha1.ConditionAccepted || is.Reason == v1alpha1.ReasonEthernetAddressShared {
+			r.recorder.Eventf(g, nil, eventType, is.Reason, "Accept", "%s: %s", groupAddress(&g.Spec), is.Message)
 		}
 	}
 }
@@ -172,35 +231,6 @@ func (r *groupReconciler) writeSums(ctx context.Context, name types.NamespacedNa
 		return true // an attempt is paid for, too
 	}
 	return wrote
-}
-
-// holder is the group that has g's address, if another one has it. The cache is
-// asked first; that nobody has it is only believed after a look past the cache,
-// since two that don't know of each other must not both be accepted.
-func (r *groupReconciler) holder(ctx context.Context, g *v1alpha1.MulticastGroup) (*v1alpha1.MulticastGroup, error) {
-	if !g.DeletionTimestamp.IsZero() {
-		return nil, nil
-	}
-	rivals, err := rivalsOf(ctx, r.client, g)
-	if err != nil || len(rivals) == 0 {
-		return nil, err
-	}
-	if holder := holderOfAddress(g, rivals); holder != nil {
-		return holder, nil
-	}
-	current := rivals[:0]
-	for i := range rivals {
-		var rival v1alpha1.MulticastGroup
-		err := r.live.Get(ctx, client.ObjectKeyFromObject(&rivals[i]), &rival)
-		if apierrors.IsNotFound(err) {
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		current = append(current, rival)
-	}
-	return holderOfAddress(g, current), nil
 }
 
 // entries of the group, from the cache.

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -70,7 +71,7 @@ func readiness(g *v1alpha1.MulticastGroup, accepted bool, n v1alpha1.NodeCounts,
 	case !accepted:
 		c.Reason, c.Message = v1alpha1.ReasonNotAccepted, "see the condition Accepted"
 	case n.Desired == 0:
-		c.Status, c.Reason, c.Message = metav1.ConditionTrue, v1alpha1.ReasonNoMembers, "no membership is wanted: no pod asks for it, or only ones that may not have it (see their conditions)"
+		c.Status, c.Reason, c.Message = metav1.ConditionTrue, v1alpha1.ReasonNoMembers, noMembersMessage(g)
 	case n.Failing > 0:
 		c.Reason, c.Message = v1alpha1.ReasonSomeFailing, failingMessage(n, entries)
 	case n.Joined < n.Desired:
@@ -79,6 +80,15 @@ func readiness(g *v1alpha1.MulticastGroup, accepted bool, n v1alpha1.NodeCounts,
 		c.Status, c.Reason, c.Message = metav1.ConditionTrue, v1alpha1.ReasonAllJoined, fmt.Sprintf("joined on %d of %d nodes", n.Joined, n.Desired)
 	}
 	return c
+}
+
+// noMembersMessage says why no membership is wanted.
+func noMembersMessage(g *v1alpha1.MulticastGroup) string {
+	message := "no membership is wanted: no pod asks for it, or only ones that may not have it (see their conditions)"
+	if g.Spec.Nodes != nil {
+		message += ", and spec.nodes selects no node that has an agent"
+	}
+	return message
 }
 
 func failingMessage(n v1alpha1.NodeCounts, entries []nodeEntry) string {
@@ -123,17 +133,28 @@ func enumerate(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// statusOf is the whole status of a group. A group that is being deleted
+// statusOf is the whole status of a group, given who has its address, if another
+// one has it, and who shares its Ethernet address. A group that is being deleted
 // keeps the acceptance that it had.
-func statusOf(g, holder *v1alpha1.MulticastGroup, entries []nodeEntry) v1alpha1.MulticastGroupStatus {
+func statusOf(g, holder *v1alpha1.MulticastGroup, sharers []string, entries []nodeEntry) v1alpha1.MulticastGroupStatus {
 	status := *g.Status.DeepCopy()
 	if g.DeletionTimestamp.IsZero() {
 		meta.SetStatusCondition(&status.Conditions, acceptance(g, holder))
+		if holder == nil {
+			meta.SetStatusCondition(&status.Conditions, ethernetUniqueness(g, sharers))
+		} else {
+			meta.RemoveStatusCondition(&status.Conditions, v1alpha1.ConditionEthernetAddressUnique)
+		}
 	}
 	n := sum(g, entries)
 	status.Nodes = &n
 	meta.SetStatusCondition(&status.Conditions, readiness(g, holder == nil, n, entries))
 	return status
+}
+
+// conditionChanged tells whether anything about a condition differs.
+func conditionChanged(a, b v1alpha1.MulticastGroupStatus, conditionType string) bool {
+	return !equality.Semantic.DeepEqual(meta.FindStatusCondition(a.Conditions, conditionType), meta.FindStatusCondition(b.Conditions, conditionType))
 }
 
 // conditionDiffers tells whether a condition's status, reason or generation

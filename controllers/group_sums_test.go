@@ -84,7 +84,7 @@ func TestStatusOf(t *testing.T) {
 			if tc.deleted {
 				g = deleting(g)
 			}
-			got := statusOf(&g, holder, entriesOf(&g, tc.nodes))
+			got := statusOf(&g, holder, nil, entriesOf(&g, tc.nodes))
 			if diff := cmp.Diff(&tc.counts, got.Nodes); diff != "" {
 				t.Errorf("nodes (-want +got):\n%s", diff)
 			}
@@ -101,7 +101,7 @@ func TestStatusOf(t *testing.T) {
 				t.Errorf("Accepted is False: %t, want %t", got, tc.refused)
 			}
 			g.Status = got
-			if again := statusOf(&g, holder, entriesOf(&g, tc.nodes)); !equality.Semantic.DeepEqual(got, again) {
+			if again := statusOf(&g, holder, nil, entriesOf(&g, tc.nodes)); !equality.Semantic.DeepEqual(got, again) {
 				t.Errorf("the same again is written again:\n%s", cmp.Diff(got, again))
 			}
 		})
@@ -115,7 +115,7 @@ func TestMessagesAreBounded(t *testing.T) {
 		nodes = append(nodes, entry(fmt.Sprintf("n%04d", i), 1, 0, 1, strings.Repeat("m", v1alpha1.MaxNodeGroupMessage)))
 	}
 	for _, g := range []v1alpha1.MulticastGroup{g, groupOf("a", "239.1.1.7", 5, 2)} {
-		status := statusOf(&g, nil, entriesOf(&g, nodes))
+		status := statusOf(&g, nil, nil, entriesOf(&g, nodes))
 		message := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionReady).Message
 		if want := "n0003, n0004 and 995 more"; !strings.Contains(strings.ReplaceAll(message, " ("+strings.Repeat("m", v1alpha1.MaxNodeGroupMessage)+")", ""), want) {
 			t.Errorf("message %q doesn't say %q", message, want)
