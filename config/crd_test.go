@@ -298,26 +298,38 @@ func TestKubectlApplyRefused(t *testing.T) {
 }
 
 func TestKubectlGetColumns(t *testing.T) {
-	for kind, want := range map[string]string{
-		"mcg": "NAME ADDRESS NODES READY REASON AGE",
-		"mcn": "NAME RDMA REASON DEVICES AGE",
+	c := newClient(t, plane.Config)
+	ns := namespace(t, c)
+	verbatim := mgid("ff15:a01b:fe80::7")
+	verbatim.Mode, verbatim.PortSpace = v1alpha1.SendOnlyFullMember, v1alpha1.PortSpaceIPoIB
+	for _, object := range []client.Object{
+		&v1alpha1.MulticastNode{ObjectMeta: metav1.ObjectMeta{Name: ns}}, group(ns, address("239.1.1.7")), group(ns, verbatim),
 	} {
-		c := newClient(t, plane.Config)
-		ns := namespace(t, c)
-		var object client.Object = &v1alpha1.MulticastNode{ObjectMeta: metav1.ObjectMeta{Name: ns}}
-		if kind == "mcg" {
-			object = group(ns, address("239.1.1.7"))
-		}
 		if err := c.Create(t.Context(), object); err != nil {
 			t.Fatal(err)
 		}
-		out, err := kubectl(t, "", "get", kind, "-n", ns)
+	}
+	for args, want := range map[string][]string{
+		"mcg":         {"NAME ADDRESS NODES READY REASON AGE", " 239.1.1.7 ", " ff15:a01b:fe80::7 "},
+		"mcg -o wide": {"NAME ADDRESS PORTSPACE MODE NODES READY REASON AGE", " 239.1.1.7 UDP FullMember ", " ff15:a01b:fe80::7 IPoIB SendOnlyFullMember "},
+		"mcn":         {"NAME RDMA REASON DEVICES AGE"},
+		"mcn -o wide": {"NAME RDMA REASON DEVICES PROBLEMS AGE"},
+	} {
+		out, err := kubectl(t, "", append([]string{"get", "-n", ns}, strings.Fields(args)...)...)
 		if err != nil {
-			t.Fatalf("kubectl get %s: %v\n%s", kind, err, out)
+			t.Fatalf("kubectl get %s: %v\n%s", args, err, out)
 		}
-		head, _, _ := strings.Cut(out, "\n")
-		if got := strings.Join(strings.Fields(head), " "); got != want {
-			t.Errorf("kubectl get %s shows %q, want %q", kind, got, want)
+		lines := strings.Split(out, "\n")
+		for i := range lines {
+			lines[i] = strings.Join(strings.Fields(lines[i]), " ")
+		}
+		if lines[0] != want[0] {
+			t.Errorf("kubectl get %s shows %q, want %q", args, lines[0], want[0])
+		}
+		for _, w := range want[1:] {
+			if !strings.Contains(strings.Join(lines, "\n"), w) {
+				t.Errorf("kubectl get %s doesn't show %q:\n%s", args, w, out)
+			}
 		}
 	}
 }
