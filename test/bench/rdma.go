@@ -202,11 +202,12 @@ func countJoined(all []membership.Status) int {
 	return n
 }
 
-// states counts memberships by state.
+// states counts memberships by state, with one of the messages of each.
 func states(all []membership.Status) string {
-	counts := map[string]int{}
+	counts, messages := map[membership.State]int{}, map[membership.State]string{}
 	for i := range all {
-		counts[string(all[i].State)]++
+		counts[all[i].State]++
+		messages[all[i].State] = all[i].Message
 	}
-	return fmt.Sprint(counts)
+	return fmt.Sprintf("%v, %q", counts, messages)
 }
