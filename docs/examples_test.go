@@ -156,7 +156,7 @@ func TestStatesAreExplained(t *testing.T) {
 // Flags that the pages name are the programs'.
 func TestFlagsExist(t *testing.T) {
 	var sources strings.Builder
-	for _, pattern := range []string{"../cmd/agent/config.go", "../cmd/controller/config.go", "../cmd/rdmamc/*.go"} {
+	for _, pattern := range []string{"../cmd/agent/config.go", "../cmd/controller/config.go", "../cmd/rdmamc/*.go", "../internal/cli/cli.go"} {
 		files, err := filepath.Glob(pattern)
 		if err != nil || len(files) == 0 {
 			t.Fatalf("no %s: %v", pattern, err)

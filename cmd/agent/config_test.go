@@ -24,6 +24,7 @@ func TestParseNamesTheFlagThatIsWrong(t *testing.T) {
 		"lease":            {[]string{"--lease-duration=1s"}, []string{"--lease-duration"}},
 		"gather":           {[]string{"--gather-interval=0s"}, []string{"--gather-interval"}},
 		"log":              {[]string{"--log-format=xml"}, []string{"--log-format"}},
+		"self-test":        {[]string{"--self-test-group=10.0.0.1"}, []string{"--self-test-group", "10.0.0.1"}},
 		"argument":         {[]string{"node-1"}, []string{`"node-1"`}},
 	}
 	for name, tt := range tests {
@@ -32,7 +33,7 @@ func TestParseNamesTheFlagThatIsWrong(t *testing.T) {
 			if name != "nothing" {
 				env = environment
 			}
-			_, err := parse(tt.args, env, io.Discard)
+			_, err := parse(tt.args, env, io.Discard, io.Discard)
 			if err == nil {
 				t.Fatalf("parse(%q) succeeded", tt.args)
 			}
@@ -46,30 +47,27 @@ func TestParseNamesTheFlagThatIsWrong(t *testing.T) {
 }
 
 func TestParse(t *testing.T) {
-	c, err := parse([]string{"--nri-socket=", "--namespace", "other"}, environment, io.Discard)
+	c, err := parse([]string{"--nri-socket=", "--namespace", "other"}, environment, io.Discard, io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if c.nodeName != "of NODE_NAME" || c.namespace != "other" || c.nriSocket != "" || c.fabric != fabricKernel {
 		t.Errorf("parsed %+v", c)
 	}
+	if g, err := c.scratchGroup(); err != nil || g.String() != defaultSelfTestGroup {
+		t.Errorf("scratch group is %v, %v", g, err)
+	}
+	if c, err := parse([]string{"--self-test-group="}, environment, io.Discard, io.Discard); err != nil || c.selfTestGroup != "" {
+		t.Errorf("without a self-test: %+v, %v", c, err)
+	}
 	var help strings.Builder
-	if _, err := parse([]string{"--help"}, environment, &help); !errors.Is(err, flag.ErrHelp) {
+	if _, err := parse([]string{"--help"}, environment, io.Discard, &help); !errors.Is(err, flag.ErrHelp) {
 		t.Errorf("--help gives %v", err)
 	}
 	for _, f := range []string{"-node-name", "-cri-endpoint", "-nri-socket", "-fabric", "-kubeconfig"} {
 		if !strings.Contains(help.String(), f) {
 			t.Errorf("--help doesn't name %s", f)
 		}
-	}
-}
-
-// An agent outside of a cluster has to be told where the API server is.
-func TestNoKubeconfigIsNamed(t *testing.T) {
-	t.Setenv("KUBERNETES_SERVICE_HOST", "")
-	err := run(t.Context(), []string{"--node-name=n", "--namespace=ns"}, io.Discard)
-	if err == nil || !strings.Contains(err.Error(), "--kubeconfig") {
-		t.Errorf("run = %v: want it to name --kubeconfig", err)
 	}
 }
 

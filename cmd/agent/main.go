@@ -5,42 +5,24 @@ package main
 
 import (
 	"context"
-	"errors"
-	"flag"
-	"fmt"
 	"io"
 	"os"
-	"os/signal"
-	"syscall"
 
-	"k8s.io/klog/v2"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/rdma-multicast/rdma-multicast/internal/agent"
+	"github.com/rdma-multicast/rdma-multicast/internal/cli"
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	err := run(ctx, os.Args[1:], os.Stderr)
-	stop()
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-	case err != nil:
-		fmt.Fprintln(os.Stderr, "agent:", err)
-		os.Exit(1)
-	}
-}
+func main() { cli.Main("agent", run) }
 
 // run is the whole program but for signals and the exit code.
-func run(ctx context.Context, args []string, stderr io.Writer) error {
-	c, err := parse(args, os.Getenv, stderr)
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	c, err := parse(args, os.Getenv, stdout, stderr)
 	if err != nil {
 		return err
 	}
-	log := c.logger(stderr)
-	ctrl.SetLogger(log)
-	klog.SetLogger(log)
+	log := c.SetLog(stderr)
 	options, err := c.options(log)
 	if err != nil {
 		return err
@@ -50,6 +32,6 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	log.Info("agent starts", "node", options.NodeName, "fabric", c.fabric, "cri", options.CRIEndpoint, "nri", options.NRISocket)
+	log.Info("agent starts", "version", cli.Version(), "node", options.NodeName, "fabric", c.fabric, "cri", options.CRIEndpoint, "nri", options.NRISocket)
 	return a.Run(ctx)
 }

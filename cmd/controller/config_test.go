@@ -6,6 +6,8 @@ import (
 	"io"
 	"strings"
 	"testing"
+
+	"github.com/go-logr/logr"
 )
 
 func TestParseNamesTheFlagThatIsWrong(t *testing.T) {
@@ -23,7 +25,7 @@ func TestParseNamesTheFlagThatIsWrong(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			_, err := parse(tt.args, environment, io.Discard)
+			_, err := parse(tt.args, environment, io.Discard, io.Discard)
 			if err == nil {
 				t.Fatalf("parse(%q) succeeded", tt.args)
 			}
@@ -37,31 +39,22 @@ func TestParseNamesTheFlagThatIsWrong(t *testing.T) {
 }
 
 func TestParse(t *testing.T) {
-	c, err := parse([]string{"--leader-elect", "--status-writes-per-second=0.5"}, environment, io.Discard)
+	c, err := parse([]string{"--leader-elect", "--status-writes-per-second=0.5"}, environment, io.Discard, io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := c.options(c.logger(io.Discard))
+	o := c.options(logr.Discard())
 	if o.AgentNamespace != "of POD_NAMESPACE" || o.LeaderElectionNamespace != "of POD_NAMESPACE" || !o.LeaderElection || o.WritesPerSecond != 0.5 {
 		t.Errorf("options are %+v", o)
 	}
 	var help strings.Builder
-	if _, err := parse([]string{"--help"}, environment, &help); !errors.Is(err, flag.ErrHelp) {
+	if _, err := parse([]string{"--help"}, environment, io.Discard, &help); !errors.Is(err, flag.ErrHelp) {
 		t.Errorf("--help gives %v", err)
 	}
 	for _, f := range []string{"-kubeconfig", "-agent-namespace", "-leader-elect", "-status-writes-per-second"} {
 		if !strings.Contains(help.String(), f) {
 			t.Errorf("--help doesn't name %s", f)
 		}
-	}
-}
-
-// A controller outside of a cluster has to be told where the API server is.
-func TestNoKubeconfigIsNamed(t *testing.T) {
-	t.Setenv("KUBERNETES_SERVICE_HOST", "")
-	err := run(t.Context(), []string{"--agent-namespace=ns"}, io.Discard)
-	if err == nil || !strings.Contains(err.Error(), "--kubeconfig") {
-		t.Errorf("run = %v: want it to name --kubeconfig", err)
 	}
 }
 

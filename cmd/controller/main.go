@@ -4,42 +4,23 @@ package main
 
 import (
 	"context"
-	"errors"
-	"flag"
-	"fmt"
 	"io"
 	"os"
-	"os/signal"
-	"syscall"
-
-	"k8s.io/klog/v2"
-	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/rdma-multicast/rdma-multicast/controllers"
+	"github.com/rdma-multicast/rdma-multicast/internal/cli"
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	err := run(ctx, os.Args[1:], os.Stderr)
-	stop()
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-	case err != nil:
-		fmt.Fprintln(os.Stderr, "controller:", err)
-		os.Exit(1)
-	}
-}
+func main() { cli.Main("controller", run) }
 
 // run is the whole program but for signals and the exit code.
-func run(ctx context.Context, args []string, stderr io.Writer) error {
-	c, err := parse(args, os.Getenv, stderr)
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	c, err := parse(args, os.Getenv, stdout, stderr)
 	if err != nil {
 		return err
 	}
-	log := c.logger(stderr)
-	ctrl.SetLogger(log)
-	klog.SetLogger(log)
-	cfg, err := c.restConfig()
+	log := c.SetLog(stderr)
+	cfg, err := c.RESTConfig()
 	if err != nil {
 		return err
 	}
@@ -47,6 +28,6 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	log.Info("controller starts", "agentNamespace", c.agentNamespace, "leaderElection", c.leaderElect)
+	log.Info("controller starts", "version", cli.Version(), "agentNamespace", c.agentNamespace, "leaderElection", c.leaderElect)
 	return mgr.Start(ctx)
 }
