@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -128,6 +129,35 @@ func (e *endpoint) eventuallyReceived(t *testing.T, n int) {
 	if got := e.received(t); got != n {
 		t.Errorf("received %d packets, want %d", got, n)
 	}
+}
+
+// mckeySends has mckey send to a group from rxe0, and tells how many packets
+// left: mckey takes its address handle away without waiting for its sends, and
+// since Linux 6.4 Soft-RoCE sends later than it is asked to.
+func mckeySends(t *testing.T, sender, group netip.Addr) int {
+	t.Helper()
+	const counters = "/sys/class/infiniband/rxe0/ports/1/hw_counters/"
+	// Their values may be this many milliseconds old.
+	if err := os.WriteFile(counters+"lifespan", []byte("0"), 0); err != nil {
+		t.Fatal(err)
+	}
+	sent := func() int {
+		text, err := os.ReadFile(counters + "sent_pkts")
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, err := strconv.Atoi(strings.TrimSpace(string(text)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	before := sent()
+	conformance.Eventually(t, "mckey sends to "+group.String(), func() bool {
+		run(t, "mckey", "-s", "-b", sender.String(), "-m", group.String(), "-C", "10")
+		return sent() > before
+	})
+	return sent() - before
 }
 
 // startMckey runs librdmacm's mckey until the end of the test, or until it is
