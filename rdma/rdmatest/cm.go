@@ -127,7 +127,7 @@ func (f *file) Bind(number uint32, addr netip.Addr) error {
 		return syscall.EADDRNOTAVAIL
 	case id.ps == sys.PortSpaceIPoIB && l.ib == nil: // for IPoIB interfaces only (cma_acquire_dev_by_src_ip)
 		return syscall.EINVAL
-	case l.nic == nil || id.spoiled:
+	case l.nic == nil || !l.nic.visible(id.ns) || id.spoiled:
 		id.spoiled = true // the id keeps to the interface that it found first
 		return syscall.ENODEV
 	}

@@ -118,3 +118,49 @@ func TestIWARPHasNoMulticast(t *testing.T) {
 		t.Errorf("got devices %+v, error %v, want the first to be iWARP", devices, err)
 	}
 }
+
+// In exclusive mode a device is of one namespace alone.
+func TestExclusiveNamespaceMode(t *testing.T) {
+	const path = "/run/netns/pod"
+	group := netip.MustParseAddr("239.1.2.3")
+	_, node, ch, id := newRoCE(t)
+	node.AddNetNS(path)
+	node.AddMACVLAN(path, "net1", "rdma0", netip.MustParsePrefix("10.0.0.9/24"))
+	ns, err := node.Host().OpenNetNS(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := ns.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	want := func(what string, ns *rdma.NetNS, devices, interfaces int) {
+		t.Helper()
+		gotDevices, err := node.Host().Devices(ns)
+		if err != nil || len(gotDevices) != devices {
+			t.Errorf("%s: got devices %+v, error %v, want %d", what, gotDevices, err, devices)
+		}
+		gotInterfaces, err := node.Host().Interfaces(ns)
+		if err != nil || len(gotInterfaces) != interfaces {
+			t.Errorf("%s: got interfaces %+v, error %v, want %d", what, gotInterfaces, err, interfaces)
+		}
+	}
+	want("shared, the host", nil, 1, 1)
+	want("shared, the pod", ns, 1, 1)
+	conformance.Join(t, ch, id, group, rdma.JoinOptions{})
+	node.SetExclusiveNetNS()
+	want("exclusive, the host", nil, 1, 1)
+	want("exclusive, the pod", ns, 0, 0)
+	node.MoveDevice("rxe0", path)
+	if e := conformance.Next(t, ch); e.Type != rdma.DeviceRemoval || e.ID != id {
+		t.Errorf("got event %+v, want DeviceRemoval of the id", e)
+	}
+	if users := node.IGMP("", "rdma0")[group]; users != 0 {
+		t.Errorf("got %d users after the device was moved, want none", users)
+	}
+	want("moved, the host", nil, 0, 0)
+	want("moved, the pod", ns, 1, 1)
+	node.DeleteNetNS(path)
+	want("the pod's namespace gone", nil, 1, 1)
+}

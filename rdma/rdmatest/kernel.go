@@ -91,12 +91,15 @@ func (k kernel) Links(ns sys.NetNS) ([]sys.Link, error) {
 func (k kernel) DeviceNames(ns sys.NetNS) (map[uint32]string, error) {
 	k.n.fabric.mu.Lock()
 	defer k.n.fabric.mu.Unlock()
-	if _, err := k.n.namespace(ns); err != nil {
+	space, err := k.n.namespace(ns)
+	if err != nil {
 		return nil, err
 	}
 	names := map[uint32]string{}
 	for _, d := range k.n.nics {
-		names[d.index] = d.name
+		if d.visible(space) {
+			names[d.index] = d.name
+		}
 	}
 	return names, nil
 }
@@ -105,11 +108,15 @@ func (k kernel) DeviceNames(ns sys.NetNS) (map[uint32]string, error) {
 func (k kernel) Devices(ns sys.NetNS) ([]sys.Device, error) {
 	k.n.fabric.mu.Lock()
 	defer k.n.fabric.mu.Unlock()
-	if _, err := k.n.namespace(ns); err != nil {
+	space, err := k.n.namespace(ns)
+	if err != nil {
 		return nil, err
 	}
 	var out []sys.Device
 	for _, d := range k.n.nics {
+		if !d.visible(space) {
+			continue
+		}
 		g := d.guid
 		out = append(out, sys.Device{
 			Name:     d.name,

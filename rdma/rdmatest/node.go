@@ -18,6 +18,7 @@ type Node struct {
 
 	// Guarded by fabric.mu.
 	loaded     bool
+	exclusive  bool // RDMA namespace mode; else shared
 	nextIndex  int
 	nics       []*nic
 	namespaces map[string]*namespace // by path; "" is the initial one
@@ -38,6 +39,7 @@ type nic struct {
 	index    uint32 // ibdev index
 	uverbs   int
 	guid     uint64
+	ns       *namespace // its own in exclusive mode
 	protocol protocol
 	gids     []gidEntry // Ethernet
 	down     bool       // Ethernet: no carrier
@@ -96,11 +98,7 @@ func (n *Node) RemoveDevice(device string) {
 	n.fabric.mu.Lock()
 	defer n.fabric.mu.Unlock()
 	d := n.mustNIC(device)
-	for _, id := range n.ids {
-		if id.nic == d {
-			id.deviceRemoved()
-		}
-	}
+	n.endIDs(d)
 	if d.ib != nil {
 		d.ib.remove()
 	}
@@ -112,6 +110,32 @@ func (n *Node) RemoveDevice(device string) {
 		}
 	}
 	n.nics = slices.DeleteFunc(n.nics, func(x *nic) bool { return x == d })
+	n.devicesChanged()
+}
+
+// SetExclusiveNetNS puts the node's devices into the exclusive namespace mode, as
+// "rdma system set netns exclusive" does: each is seen in one network namespace,
+// at first the initial one, and can be bound to there alone. Without it a device
+// is shared by all.
+func (n *Node) SetExclusiveNetNS() {
+	n.fabric.mu.Lock()
+	defer n.fabric.mu.Unlock()
+	n.exclusive = true
+	n.devicesChanged()
+}
+
+// MoveDevice moves a device on Ethernet to the namespace at path, as "rdma dev
+// set netns" does in exclusive mode: every id on it gets DEVICE_REMOVAL and loses
+// its memberships. Its interfaces stay where they are.
+func (n *Node) MoveDevice(device, path string) {
+	n.fabric.mu.Lock()
+	defer n.fabric.mu.Unlock()
+	d := n.mustNIC(device)
+	if !n.exclusive || d.ib != nil {
+		panic("rdmatest: " + device + " can't be moved to another namespace")
+	}
+	n.endIDs(d)
+	d.ns = n.mustNamespace(path)
 	n.devicesChanged()
 }
 
@@ -140,6 +164,13 @@ func (n *Node) DeleteNetNS(path string) {
 	ns.links = nil
 	n.linksChanged(ns)
 	delete(n.namespaces, path)
+	for _, d := range n.nics {
+		if d.ns == ns { // back to where it came from
+			n.endIDs(d)
+			d.ns = n.namespaces[""]
+			n.devicesChanged()
+		}
+	}
 }
 
 // UnloadUCM takes the module rdma_ucm, and /dev/infiniband/rdma_cm with it,
@@ -184,7 +215,7 @@ func (n *Node) addDevice(name string) *nic {
 		panic("rdmatest: a second device " + name)
 	}
 	n.nextIndex++
-	d := &nic{node: n, name: name, index: uint32(n.nextIndex)}
+	d := &nic{node: n, name: name, index: uint32(n.nextIndex), ns: n.namespaces[""]}
 	for slices.ContainsFunc(n.nics, func(x *nic) bool { return x.uverbs == d.uverbs }) {
 		d.uverbs++
 	}
@@ -192,6 +223,18 @@ func (n *Node) addDevice(name string) *nic {
 	n.devicesChanged()
 	return d
 }
+
+// endIDs ends what the ids on a device hold there.
+func (n *Node) endIDs(d *nic) {
+	for _, id := range n.ids {
+		if id.nic == d {
+			id.deviceRemoved()
+		}
+	}
+}
+
+// visible: can the device be seen and bound to in a namespace?
+func (d *nic) visible(ns *namespace) bool { return !d.node.exclusive || d.ns == ns }
 
 func (n *Node) mustNIC(name string) *nic {
 	d := n.findNIC(name)
