@@ -160,6 +160,7 @@ func realOnly() []conformance.Scenario {
 			eventuallyGID(t, m, addr.Addr(), false)
 		}},
 		{Name: "rdmamc holds a membership until it is interrupted", Run: rdmamcHolds},
+		{Name: "rdmamc probes, and watches what is there and what changes", Run: rdmamcWatches},
 		{Name: "the bytes that the kernel gets are librdmacm's", Run: sameBytes},
 	}
 }
