@@ -30,7 +30,8 @@ const (
 	// in the network namespace: nothing to bind to.
 	ReasonNoIPoIB Reason = "NoIPoIB"
 	// ReasonNoInterface: the Ethernet port has no interface with an address in
-	// the network namespace; of SelfTest: rdma_cm can't bind to the interface.
+	// the network namespace, though it may have one in another; of SelfTest:
+	// rdma_cm can't bind to the interface.
 	ReasonNoInterface Reason = "NoInterface"
 	// ReasonPortNotActive: the port is down, or no subnet manager has brought it
 	// up. Temporary.
