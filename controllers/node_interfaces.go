@@ -144,22 +144,13 @@ func (s *scopeInterfaces) look(scope, netns string) (found membership.Interfaces
 	if scope == membership.NodeScope {
 		netns = s.nodeNetNS
 	}
-	var ns *rdma.NetNS
-	if netns != "" {
-		ns, found.Err = s.host.OpenNetNS(netns)
-		if found.Err != nil {
-			return found
+	found.Err = inNetNS(s.host, netns, func(ns *rdma.NetNS) (err error) {
+		if found.Links, err = s.host.LinkNames(ns); err != nil {
+			return err
 		}
-		defer func() {
-			if err := ns.Close(); err != nil && found.Err == nil {
-				found.Err = fmt.Errorf("closing network namespace %s: %w", netns, err)
-			}
-		}()
-	}
-	if found.Links, found.Err = s.host.LinkNames(ns); found.Err != nil {
-		return found
-	}
-	found.RDMA, found.Err = s.host.Interfaces(ns)
+		found.RDMA, err = s.host.Interfaces(ns)
+		return err
+	})
 	return found
 }
 
@@ -198,16 +189,12 @@ func (s *scopeInterfaces) devicesEvery() time.Duration {
 	return settledListing
 }
 
-func (s *scopeInterfaces) listDevices() (_ []rdma.Device, err error) {
-	if s.nodeNetNS == "" {
-		return s.host.Devices(nil)
-	}
-	ns, err := s.host.OpenNetNS(s.nodeNetNS)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, ns.Close()) }()
-	return s.host.Devices(ns)
+func (s *scopeInterfaces) listDevices() (devices []rdma.Device, err error) {
+	err = inNetNS(s.host, s.nodeNetNS, func(ns *rdma.NetNS) error {
+		devices, err = s.host.Devices(ns)
+		return err
+	})
+	return devices, err
 }
 
 // samePorts: the same devices with the same ports in the same states. GIDs come

@@ -1,7 +1,6 @@
 package controllers
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -108,14 +107,10 @@ func selfTested(problems []*rdma.Problem, passed int, pending bool) metav1.Condi
 
 // probe looks for what keeps multicast from working on the node, as its own
 // namespace sees it.
-func (s *scopeInterfaces) probe() (_ []*rdma.Problem, err error) {
-	if s.nodeNetNS == "" {
-		return s.host.Probe(nil)
-	}
-	ns, err := s.host.OpenNetNS(s.nodeNetNS)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, ns.Close()) }()
-	return s.host.Probe(ns)
+func (s *scopeInterfaces) probe() (problems []*rdma.Problem, err error) {
+	err = inNetNS(s.host, s.nodeNetNS, func(ns *rdma.NetNS) error {
+		problems, err = s.host.Probe(ns)
+		return err
+	})
+	return problems, err
 }

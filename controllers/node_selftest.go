@@ -3,7 +3,6 @@ package controllers
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -146,7 +145,7 @@ func (n *NodeSelfTest) due(now time.Time) (due []testedInterface, next time.Dura
 func (n *NodeSelfTest) test(ctx context.Context, i testedInterface) {
 	bounded, cancel := context.WithTimeout(ctx, selfTestTimeout)
 	defer cancel()
-	err := n.try(bounded, i.name)
+	err := inNetNS(n.Host, n.NodeNetNS, func(ns *rdma.NetNS) error { return n.Host.SelfTest(bounded, ns, i.name, n.Group) })
 	if ctx.Err() != nil {
 		return // it wasn't tried to the end
 	}
@@ -174,18 +173,6 @@ func (n *NodeSelfTest) test(ctx context.Context, i testedInterface) {
 		n.Log.Info("self-test failed", "interface", i.name, "device", i.device, "group", n.Group,
 			"reason", s.problem.Reason, "message", oneLine(s.problem.Error()), "triedAgain", !s.done)
 	}
-}
-
-func (n *NodeSelfTest) try(ctx context.Context, iface string) (err error) {
-	if n.NodeNetNS == "" {
-		return n.Host.SelfTest(ctx, nil, iface, n.Group)
-	}
-	ns, err := n.Host.OpenNetNS(n.NodeNetNS)
-	if err != nil {
-		return fmt.Errorf("opening the node's network namespace: %w", err)
-	}
-	defer func() { err = errors.Join(err, ns.Close()) }()
-	return n.Host.SelfTest(ctx, ns, iface, n.Group)
 }
 
 // results are the problems that stay or may go, by interface's name, the number

@@ -91,20 +91,16 @@ func (i *inventoryWatch) watchLinks(scope, netns string, now time.Time) bool {
 	return true
 }
 
-func (i *inventoryWatch) openLinks(scope, netns string) (_ *rdma.Watch, err error) {
+func (i *inventoryWatch) openLinks(scope, netns string) (w *rdma.Watch, err error) {
 	if scope == membership.NodeScope {
 		netns = i.nodeNetNS
 	}
-	if netns == "" {
-		return i.host.WatchLinks(nil)
-	}
-	ns, err := i.host.OpenNetNS(netns)
-	if err != nil {
-		return nil, err
-	}
-	w, err := i.host.WatchLinks(ns)
-	if closeErr := ns.Close(); closeErr != nil && err == nil {
-		return nil, errors.Join(closeErr, w.Close())
+	err = inNetNS(i.host, netns, func(ns *rdma.NetNS) error {
+		w, err = i.host.WatchLinks(ns)
+		return err
+	})
+	if err != nil && w != nil {
+		return nil, errors.Join(err, w.Close())
 	}
 	return w, err
 }
