@@ -34,7 +34,8 @@ type Watch struct {
 
 	once     sync.Once
 	closing  chan struct{}
-	finished chan struct{} // closed when run has ended, after err was set
+	finished chan struct{} // closed once err is set, before changed is
+	over     chan struct{} // closed when run has ended
 	err      error
 	closeErr error
 }
@@ -120,7 +121,7 @@ func (w *Watch) Err() error {
 // ended by itself too.
 func (w *Watch) Close() error {
 	w.once.Do(func() { close(w.closing) })
-	<-w.finished
+	<-w.over
 	return w.closeErr
 }
 
@@ -131,6 +132,7 @@ func newWatch(op string, sources ...sys.Watch) *Watch {
 		changed:  make(chan struct{}, 1),
 		closing:  make(chan struct{}),
 		finished: make(chan struct{}),
+		over:     make(chan struct{}),
 	}
 	go w.run()
 	return w
@@ -154,6 +156,7 @@ func (w *Watch) run() {
 	w.closeErr = errors.Join(errs...)
 	close(w.finished)
 	close(w.changed)
+	close(w.over)
 }
 
 // follow reports whether a source has ended; false: the watch is closed.

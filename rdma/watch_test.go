@@ -116,8 +116,13 @@ func TestClosedWatch(t *testing.T) {
 			t.Errorf("close: got error %v, want EIO", err)
 		}
 	}
-	if receive(t, w) {
-		t.Error("a change after closing")
+	select {
+	case _, open := <-w.Changed():
+		if open {
+			t.Error("a change after closing")
+		}
+	default:
+		t.Error("closed, and Changed isn't")
 	}
 	if err := w.Err(); err != nil {
 		t.Errorf("got error %v after closing, want none", err)
