@@ -69,7 +69,7 @@ fuzz: ## Run each fuzz test for FUZZTIME (10s)
 ##@ Develop
 
 .PHONY: generate
-generate: ## Regenerate deep copies, CRDs and roles
+generate: ## Regenerate deep copies, CRDs, roles and the API reference
 	hack/generate.sh
 
 .PHONY: lint

@@ -9,5 +9,5 @@ git diff --exit-code || {
 	echo "verify.sh: the files above differ from what is committed: run 'make generate' and commit them" >&2
 	exit 1
 }
-untracked=$(git ls-files --others --exclude-standard -- api config)
+untracked=$(git ls-files --others --exclude-standard -- api config docs/reference)
 [ -z "$untracked" ] || { echo "verify.sh: not committed: $untracked" >&2; exit 1; }

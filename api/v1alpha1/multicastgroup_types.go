@@ -195,7 +195,8 @@ type InterfaceSelector struct {
 
 // MulticastGroupStatus is what is known of the group's memberships.
 type MulticastGroupStatus struct {
-	// conditions are Accepted and Ready.
+	// conditions are Accepted, Ready and, while it is accepted,
+	// EthernetAddressUnique.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
