@@ -25,6 +25,7 @@ type slot struct {
 	keepsFull bool
 	status    Status
 	events    []rdma.Event
+	running   bool // there is a goroutine: none stays while there is nothing to do
 
 	// The goroutine's own.
 	entry    *entry
@@ -92,7 +93,17 @@ func (s *slot) staysFull(before, w *Wanted) bool {
 	return s.keepsFull || slices.ContainsFunc(before.Holders, func(holder string) bool { return !slices.Contains(w.Holders, holder) })
 }
 
+// poke has step called; Table.mu is held.
 func (s *slot) poke() {
+	s.again()
+	if ctx := s.t.ctx; ctx != nil && !s.running {
+		s.running = true
+		s.t.work.Go(func() { s.run(ctx) })
+	}
+}
+
+// again has step called once more, from within it.
+func (s *slot) again() {
 	select {
 	case s.wake <- struct{}{}:
 	default:
@@ -102,7 +113,7 @@ func (s *slot) poke() {
 func (s *slot) run(ctx context.Context) {
 	for {
 		wait, over := s.step()
-		if over {
+		if over || (wait == 0 && s.rest()) {
 			return
 		}
 		var due <-chan time.Time
@@ -116,6 +127,14 @@ func (s *slot) run(ctx context.Context) {
 		case <-due:
 		}
 	}
+}
+
+// rest ends the goroutine unless the slot was poked meanwhile.
+func (s *slot) rest() bool {
+	s.t.mu.Lock()
+	defer s.t.mu.Unlock()
+	s.running = len(s.wake) > 0
+	return !s.running
 }
 
 // step does what there is to do, and returns how long to wait for the next
@@ -234,7 +253,7 @@ func (s *slot) joinOn(p *port, want Wanted) error {
 		return err
 	}
 	s.port, s.member, s.joined, s.joinedAt = p, m, want, time.Time{}
-	s.poke() // for what the port may have gone through meanwhile
+	s.again() // for what the port may have gone through meanwhile
 	return nil
 }
 

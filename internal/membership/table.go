@@ -82,9 +82,9 @@ type Status struct {
 	Epoch int64
 }
 
-// Table holds a node's memberships and makes them be as wanted. Each one has a
-// goroutine of its own, and so has each group for the cluster's side: what one
-// waits for never delays another. Safe for concurrent use.
+// Table holds a node's memberships and makes them be as wanted. Each one that
+// has something to do has a goroutine of its own, and so has each group for the
+// cluster's side: what one waits for never delays another. Safe for concurrent use.
 type Table struct {
 	opts TableOptions
 	log  logr.Logger
@@ -168,7 +168,7 @@ func (t *Table) Run(ctx context.Context) error {
 	}
 	t.started, t.ctx = true, ctx
 	for _, s := range t.slots {
-		t.start(s)
+		s.poke()
 	}
 	t.mu.Unlock()
 
@@ -245,9 +245,7 @@ func (t *Table) Apply(wanted []Wanted) {
 		if !ok {
 			s = newSlot(t, w)
 			t.slots[key], t.sorted = s, nil
-			if t.ctx != nil {
-				t.start(s)
-			}
+			s.poke()
 			t.touch()
 			continue
 		}
@@ -256,12 +254,6 @@ func (t *Table) Apply(wanted []Wanted) {
 	for _, e := range t.entries {
 		e.nudge()
 	}
-}
-
-// start runs a slot; t.mu is held and t.ctx is set.
-func (t *Table) start(s *slot) {
-	ctx := t.ctx
-	t.work.Go(func() { s.run(ctx) })
 }
 
 // LeaveScope leaves everything of a sandbox that is about to stop, and joins
