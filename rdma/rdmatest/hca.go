@@ -24,7 +24,6 @@ func (n *Node) AddHCA(s *Subnet, device, netdev string, addrs ...netip.Prefix) {
 		nic:     d,
 		subnet:  s,
 		guid:    ibGUID(n.number, int(d.index), 1),
-		lid:     s.takeLID(),
 		pkeys:   []uint16{defaultPKey},
 		mtu:     sa.MTU4096,
 		rate:    sa.Rate100Gbps,
@@ -110,9 +109,7 @@ func (n *Node) SetPortLink(device string, up bool) {
 func (n *Node) ChangeLID(device string) {
 	n.fabric.mu.Lock()
 	defer n.fabric.mu.Unlock()
-	p := n.mustPort(device)
-	p.lid = p.subnet.takeLID()
-	p.event(eventLIDChange)
+	n.mustPort(device).event(eventLIDChange)
 }
 
 // CutSM takes the port's way to its subnet manager away, as it is for a moment
@@ -163,10 +160,4 @@ func (d *nic) state() string {
 		return stateDown
 	}
 	return stateActive
-}
-
-func (s *Subnet) takeLID() uint16 {
-	lid := s.nextLID
-	s.nextLID++
-	return lid
 }

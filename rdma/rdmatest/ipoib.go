@@ -67,9 +67,6 @@ func (i *ipoib) hardwareAddr() []byte {
 
 func (i *ipoib) broadcastMGID() netip.Addr { return netip.AddrFrom16([16]byte(i.broadcastAddr[4:])) }
 
-// joined: is the broadcast group joined, and the carrier on?
-func (i *ipoib) joined() bool { return i.broadcast != nil && i.broadcast.joined }
-
 // start asks for the broadcast group, if it can be had.
 func (i *ipoib) start() {
 	_, ok := i.port.pkeyIndex(i.pkey)

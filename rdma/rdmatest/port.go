@@ -13,7 +13,6 @@ type port struct {
 	nic    *nic
 	subnet *Subnet
 	guid   uint64
-	lid    uint16
 	pkeys  []uint16 // by index
 	mtu    sa.MTU
 	rate   sa.Rate

@@ -20,7 +20,6 @@ type Subnet struct {
 	sa      *sa.SA
 	stopped bool // no subnet manager
 	ports   []*port
-	nextLID uint16
 	timeout time.Duration
 	faults  []*saFault
 }
@@ -68,7 +67,6 @@ func (f *Fabric) AddSubnet(name string, o SubnetOptions) *Subnet {
 		fabric:  f,
 		name:    name,
 		sa:      sa.New(sa.Options{SubnetPrefix: o.Prefix, MLIDs: o.MLIDs}),
-		nextLID: 2, // the subnet manager's own port is the first
 		timeout: defaultSATimeout,
 	}
 	s.addPartition(Partition{PKey: defaultPKey})
