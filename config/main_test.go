@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"testing"
+	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/rdma-multicast/rdma-multicast/api/v1alpha1"
@@ -66,4 +67,21 @@ func namespace(t *testing.T, c client.Client) string {
 		t.Fatal(err)
 	}
 	return ns.Name
+}
+
+// eventually tries until it works, and fails with the last error.
+func eventually(t *testing.T, what string, try func() error) {
+	t.Helper()
+	deadline := time.After(time.Minute)
+	for {
+		err := try()
+		if err == nil {
+			return
+		}
+		select {
+		case <-deadline:
+			t.Fatalf("not within a minute: %s: %v", what, err)
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
 }

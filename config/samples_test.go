@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -50,10 +51,33 @@ func TestSamplesApply(t *testing.T) {
 	if len(pods.Items) == 0 {
 		t.Error("no sample is a pod")
 	}
+	everyFeature(t, groups.Items)
 	for _, pod := range pods.Items {
 		asked := pod.Annotations[v1alpha1.GroupsAnnotation]
 		if !slices.ContainsFunc(groups.Items, func(g v1alpha1.MulticastGroup) bool { return strings.Contains(asked, g.Name) }) {
 			t.Errorf("pod %s asks for %q, no group of the samples", pod.Name, asked)
+		}
+	}
+}
+
+// everyFeature fails unless each field of a group's spec is in some sample.
+func everyFeature(t *testing.T, groups []v1alpha1.MulticastGroup) {
+	t.Helper()
+	shown := map[string]bool{"selector in full": false}
+	for i := range groups {
+		spec := reflect.ValueOf(groups[i].Spec)
+		for _, field := range reflect.VisibleFields(spec.Type()) {
+			shown[field.Name] = shown[field.Name] || !spec.FieldByIndex(field.Index).IsZero()
+		}
+		shown["IPoIB"] = shown["IPoIB"] || groups[i].Spec.PortSpace == v1alpha1.PortSpaceIPoIB
+		shown["send-only"] = shown["send-only"] || groups[i].Spec.Mode == v1alpha1.SendOnlyFullMember
+		if s := groups[i].Spec.InterfaceSelector; s != nil && len(s.LinkLayers) > 0 && len(s.Devices) > 0 && len(s.Interfaces) > 0 && len(s.Subnets) > 0 {
+			shown["selector in full"] = true
+		}
+	}
+	for feature, is := range shown {
+		if !is {
+			t.Errorf("no sample shows %s", feature)
 		}
 	}
 }

@@ -2,7 +2,8 @@
 // the CRDs with their bounds and rules, the states and reasons of the Go
 // package, and the answer in a pod's annotation from its JSON Schema.
 //
-// It is run from the root of the repository, by hack/generate.sh.
+// It is run from the root of the repository, by hack/generate.sh. Generators that
+// read the Go types alone (crd-ref-docs) leave out the rules of fields and specs.
 package main
 
 import (
