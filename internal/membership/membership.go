@@ -104,9 +104,12 @@ type Wanted struct {
 	GroupUID, GroupNamespace, GroupName string
 	// Generation of the group that is acted on.
 	Generation int64
-	// Mode is FullMember as soon as one holder is a full member: a port never
-	// has both.
+	// Mode is FullMember as soon as one holder is a full member.
 	Mode rdma.JoinMode
+	// PortFull: another membership of the same MGID on this InfiniBand port is a
+	// full one, so that this one has to be: a port never has both join states,
+	// which subnet managers have miscounted.
+	PortFull bool
 	// TrafficClass is the group's, for applications to send with on RoCE.
 	TrafficClass uint8
 	// NetNS is the path of the namespace; "" the node's own.
@@ -118,6 +121,7 @@ type Wanted struct {
 	Index     int
 	Device    string
 	Port      int
+	PKey      uint16
 	LinkLayer rdma.LinkLayer
 	// Holders are those that it is for, sorted: UIDs of pods, NodeHolder.
 	Holders []string

@@ -149,6 +149,7 @@ func Plan(groups []Group, pods []Pod, node Node, interfaces map[string]Interface
 		p.pod(&pods[i])
 	}
 	p.node(groups, node)
+	p.oneStatePerPort()
 	for _, w := range p.wanted {
 		slices.Sort(w.Holders)
 		wanted = append(wanted, *w)

@@ -44,7 +44,7 @@ func (p *planner) claim(by *claimant, group *Group, mode rdma.JoinMode, at place
 		have = &Wanted{
 			Key: key, GroupUID: group.UID, GroupNamespace: group.Namespace, GroupName: group.Name,
 			Generation: group.Generation, Mode: mode, TrafficClass: group.TrafficClass, NetNS: at.netns, BindAddr: bind,
-			Index: iface.Index, Device: iface.Device, Port: iface.Port, LinkLayer: iface.LinkLayer,
+			Index: iface.Index, Device: iface.Device, Port: iface.Port, PKey: iface.PKey, LinkLayer: iface.LinkLayer,
 		}
 		p.wanted[key] = have
 	}
@@ -84,4 +84,28 @@ func bindAddr(iface rdma.Interface) (netip.Addr, bool) {
 		return netip.Addr{}, false
 	}
 	return iface.Addrs[0].Addr(), true
+}
+
+// oneStatePerPort finds what has to be joined as a full member because another
+// interface of its InfiniBand port, a pod's for instance, is one of the same
+// MGID.
+func (p *planner) oneStatePerPort() {
+	type onPort struct {
+		port  Port
+		pkey  uint16 // a part of the MGID
+		space rdma.PortSpace
+		group groupID
+	}
+	of := func(w *Wanted) onPort {
+		return onPort{Port{w.Device, w.Port}, w.PKey | 0x8000, w.PortSpace, w.group()}
+	}
+	full := map[onPort]bool{}
+	for _, w := range p.wanted {
+		if w.LinkLayer == rdma.LinkLayerInfiniBand && w.Mode == rdma.FullMember {
+			full[of(w)] = true
+		}
+	}
+	for _, w := range p.wanted {
+		w.PortFull = w.Mode != rdma.FullMember && full[of(w)]
+	}
 }

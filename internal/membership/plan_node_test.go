@@ -115,3 +115,28 @@ func TestPlanNodeMembers(t *testing.T) {
 func selecting(interfaces string) func(*Group) {
 	return func(g *Group) { g.Selector.Interfaces = []string{interfaces} }
 }
+
+// An InfiniBand port has one join state of an MGID, whichever interfaces and
+// pods ask; another P_Key is another MGID.
+func TestPlanOneJoinStatePerPort(t *testing.T) {
+	child := func(name string, pkey uint16) rdma.Interface {
+		i := ib(name, "mlx5_0", "10.1.0.2/24")
+		i.PKey = pkey
+		return i
+	}
+	interfaces := map[string]Interfaces{
+		"s-p": ifaces(child("net1", 0xffff)), "s-q": ifaces(child("net1", 0x7fff)), "s-r": ifaces(child("net1", 0x8001)),
+		"s-s": ifaces(roce("net1", "rxe0", "10.0.0.2/24")), "s-t": ifaces(roce("net1", "rxe0", "10.0.0.3/24")),
+	}
+	sendOnly := as(rdma.SendOnlyFullMember)
+	pods := []Pod{pod("p", ask("a")), pod("q", ask("a", sendOnly)), pod("r", ask("a", sendOnly)), pod("s", ask("a")), pod("t", ask("a", sendOnly))}
+	wanted, _ := Plan([]Group{testGroup("a")}, pods, Node{}, interfaces, Limits{})
+	if len(wanted) != len(pods) {
+		t.Fatalf("wanted %+v", wanted)
+	}
+	for _, w := range wanted {
+		if w.PortFull != (w.Scope == "s-q") {
+			t.Errorf("%s: PortFull is %t", w.Scope, w.PortFull)
+		}
+	}
+}

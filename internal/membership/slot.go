@@ -41,6 +41,9 @@ type slot struct {
 }
 
 func newSlot(t *Table, w Wanted) *slot {
+	if w.PortFull {
+		w.Mode = rdma.FullMember
+	}
 	return &slot{
 		t: t, key: w.Key,
 		wake: make(chan struct{}, 1), gone: make(chan struct{}),
@@ -66,13 +69,13 @@ func (s *slot) want(w *Wanted) {
 		}
 		return
 	}
-	if s.keepsFull = s.staysFull(before, w); s.keepsFull {
+	if s.keepsFull = s.staysFull(before, w); s.keepsFull || w.PortFull {
 		full := *w
 		full.Mode = rdma.FullMember
 		w = &full
 	}
 	if before != nil && before.same(w) && before.Generation == w.Generation &&
-		before.TrafficClass == w.TrafficClass && slices.Equal(before.Holders, w.Holders) {
+		before.TrafficClass == w.TrafficClass && before.PortFull == w.PortFull && slices.Equal(before.Holders, w.Holders) {
 		return
 	}
 	s.fresh = s.fresh || before == nil || !before.same(w) || before.Generation != w.Generation
@@ -90,7 +93,7 @@ func (s *slot) staysFull(before, w *Wanted) bool {
 		before.Mode != rdma.FullMember || w.Mode != rdma.SendOnlyFullMember {
 		return false
 	}
-	return s.keepsFull || slices.ContainsFunc(before.Holders, func(holder string) bool { return !slices.Contains(w.Holders, holder) })
+	return s.keepsFull || before.PortFull || slices.ContainsFunc(before.Holders, func(holder string) bool { return !slices.Contains(w.Holders, holder) })
 }
 
 // poke has step called; Table.mu is held.

@@ -229,3 +229,38 @@ func TestPKeyChild(t *testing.T) {
 		}
 	})
 }
+
+// A port that became a full member for another one's sake stays one until the
+// last leaves: no join state comes on top of another.
+func TestPortStaysFull(t *testing.T) {
+	runIB(t, func(e *env, subnet *rdmatest.Subnet) {
+		e.node.AddIPoIBChild("", "ib0.1", "ib0", 0xffff, netip.MustParsePrefix("10.1.0.9/24"))
+		onOther := func(w *Wanted) { w.Interface, w.BindAddr = "ib0.1", netip.MustParseAddr("10.1.0.9") }
+		sender := func(portFull bool) Wanted {
+			return want("a", "239.1.1.7", onIB, func(w *Wanted) { w.Mode, w.PortFull = rdma.SendOnlyFullMember, portFull })
+		}
+		wantState := func(full, sendOnly bool) {
+			t.Helper()
+			members := subnet.MDB()[mgidA].Members
+			if len(members) != 1 || members[0].Full != full || members[0].SendOnly != sendOnly {
+				t.Errorf("members are %+v, want full %t, send-only %t", members, full, sendOnly)
+			}
+		}
+		e.apply(sender(false))
+		wantState(false, true)
+		receiver := want("a", "239.1.1.7", onIB, onOther)
+		receiver.Mode = rdma.FullMember
+		e.apply(sender(true), receiver)
+		wantState(true, false)
+		epoch := e.table.Snapshot()[0].Epoch
+		e.apply(sender(false))
+		wantState(true, false)
+		if s := e.table.Snapshot(); len(s) != 1 || s[0].Epoch != epoch || s[0].State != Joined {
+			t.Errorf("it was joined anew: %+v", s)
+		}
+		e.apply()
+		if memberOf(subnet, mgidA) {
+			t.Error("a member is left over")
+		}
+	})
+}
