@@ -2,8 +2,9 @@
 # Everything that needs real parts: the simulated subnet manager's answers
 # compared with OpenSM's, what hack/vm promises, the suite of rdma/ on a real
 # kernel in the virtual machine, compared with what its simulation ran, then the
-# whole path under a real Kubernetes. Ends with one line per scenario, and fails unless each one of the
-# checked-in lists ran and passed. Results and logs are left in the folder OUT.
+# whole path under a real Kubernetes. Ends with one line per scenario, and fails
+# unless each one of the checked-in lists ran and passed. Results and logs are
+# left in the folder OUT.
 #
 #   hack/test-real.sh OUT
 set -euo pipefail
