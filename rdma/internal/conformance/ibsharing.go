@@ -1,7 +1,11 @@
 package conformance
 
 import (
+	"context"
+	"errors"
 	"net/netip"
+	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/rdma-multicast/rdma-multicast/rdma"
@@ -102,6 +106,49 @@ func ibSharing() []ibScenario {
 			// And rdma_cm asks for no more than that the port is a member.
 			Join(t, ch, id, group, rdma.JoinOptions{})
 			m.Node().SetInterface("", ipoib0, true)
+		}},
+		{"joins and leaves from many goroutines, through failovers, end with nothing joined", func(t *testing.T, m InfiniBandMachine) {
+			ch := OpenChannel(t, m)
+			ctx, cancel := context.WithCancel(t.Context())
+			var loop, workers sync.WaitGroup
+			loop.Go(func() {
+				for {
+					e, err := ch.Next(ctx)
+					if err != nil {
+						return
+					}
+					if e.Type == rdma.MulticastError && !errors.Is(e.Err, syscall.ENETRESET) {
+						t.Errorf("got event %+v, want joins and losses alone", e)
+					}
+				}
+			})
+			for range 4 {
+				id := bindIB(t, ch, rdma.PortSpaceUDP)
+				workers.Go(func() {
+					for i := range 100 {
+						g := netip.AddrFrom4([4]byte{239, 3, 3, byte(i % 3)})
+						if _, err := id.Join(g, rdma.JoinOptions{}); err != nil {
+							t.Error(err)
+						}
+						if err := id.Leave(g); err != nil {
+							t.Error(err)
+						}
+					}
+				})
+			}
+			workers.Go(func() {
+				for range 50 {
+					m.Subnet().FailOver(true)
+				}
+			})
+			workers.Wait()
+			cancel()
+			loop.Wait()
+			for mgid, g := range m.Subnet().MDB() {
+				if !g.Configured {
+					t.Errorf("the subnet manager has %v still: %+v", mgid, g)
+				}
+			}
 		}},
 		{"closing the channel leaves everything at the subnet manager", func(t *testing.T, m InfiniBandMachine) {
 			ch, err := m.Host().OpenChannel()
