@@ -33,6 +33,7 @@ func setUp(t *testing.T) *cluster {
 	c.installProduct(t)
 	c.rdmaReady(t, "True", v1alpha1.ReasonRDMAAvailable)
 	c.settle(t)
+	c.netNamespaces = countNetNamespaces(t)
 	c.eventually(t, "the namespace's ServiceAccount", func() error {
 		var account corev1.ServiceAccount
 		return c.client.Get(context.Background(), metaKey(namespace, "default"), &account)
@@ -57,6 +58,9 @@ func play(t *testing.T, c *cluster) {
 		{"job completes", jobCompletes},
 		{"group deleted and applied again", groupDeletedAndAppliedAgain},
 		{"two pods on the node's interface", twoPodsOnTheNodesInterface},
+		{"running pod", runningPod},
+		{"node members", nodeMembers},
+		{"many pods", manyPods},
 		{"API server away", apiServerAway},
 		{"refused at apply", refusedAtApply},
 		{"bad requests", badRequests},

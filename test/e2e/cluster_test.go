@@ -32,6 +32,8 @@ type cluster struct {
 	agent      *process
 	// held is what the agent holds open when there is nothing to be a member of.
 	held agentResources
+	// netNamespaces is how many there were in the kernel before any pod.
+	netNamespaces int
 }
 
 // startCluster starts everything and returns when the node is ready. One after

@@ -5,8 +5,9 @@ package e2e
 import (
 	"encoding/binary"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
+	"iter"
+	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -16,9 +17,10 @@ import (
 	"testing"
 )
 
-// igmpGroups are the IPv4 groups that the kernel is a member of on an interface,
-// in the network namespace of a process; 0: this one's.
-func igmpGroups(pid int, iface string) ([]netip.Addr, error) {
+// igmpUsers counts, for each IPv4 group that the kernel is a member of on an
+// interface in the network namespace of a process (0: this one's), who has
+// joined it there: sockets and rdma_cm's memberships.
+func igmpUsers(pid int, iface string) (map[netip.Addr]int, error) {
 	process := "self"
 	if pid != 0 {
 		process = strconv.Itoa(pid)
@@ -27,7 +29,7 @@ func igmpGroups(pid int, iface string) ([]netip.Addr, error) {
 	if err != nil {
 		return nil, err
 	}
-	var groups []netip.Addr
+	users := map[netip.Addr]int{}
 	current := ""
 	for line := range strings.Lines(string(text)) {
 		fields := strings.Fields(line)
@@ -37,14 +39,39 @@ func igmpGroups(pid int, iface string) ([]netip.Addr, error) {
 			current = strings.TrimSuffix(fields[1], ":")
 		case current == iface:
 			raw, err := hex.DecodeString(fields[0])
-			if err != nil || len(raw) != 4 {
+			n, nerr := strconv.Atoi(fields[1])
+			if err != nil || len(raw) != 4 || nerr != nil {
 				return nil, fmt.Errorf("a line of /proc/net/igmp: %q", line)
 			}
 			// The address is printed as a number of this machine's byte order.
-			groups = append(groups, netip.AddrFrom4([4]byte(binary.BigEndian.AppendUint32(nil, binary.LittleEndian.Uint32(raw)))))
+			users[netip.AddrFrom4([4]byte(binary.BigEndian.AppendUint32(nil, binary.LittleEndian.Uint32(raw))))] = n
 		}
 	}
-	return groups, nil
+	return users, nil
+}
+
+// igmpGroups are the groups of igmpUsers.
+func igmpGroups(pid int, iface string) ([]netip.Addr, error) {
+	users, err := igmpUsers(pid, iface)
+	return slices.SortedFunc(maps.Keys(users), netip.Addr.Compare), err
+}
+
+// memberOnce is nil when the kernel is a member of exactly these groups on an
+// interface in the namespace of a process, of each of them once.
+func memberOnce(pid int, iface string, groups ...netip.Addr) error {
+	users, err := igmpUsers(pid, iface)
+	if err != nil {
+		return err
+	}
+	delete(users, allHosts)
+	want := map[netip.Addr]int{}
+	for _, group := range groups {
+		want[group] = 1
+	}
+	if !maps.Equal(users, want) {
+		err = fmt.Errorf("the kernel is a member on %s of (group: how many times) %v, want %v", iface, users, want)
+	}
+	return err
 }
 
 // isMember is nil when the kernel is a member of the group on an interface in
@@ -68,72 +95,42 @@ func isNoMember(pid int, iface string, group netip.Addr) error {
 
 // processWith finds the processes that have an argument on their command line.
 func processWith(argument string) []int {
-	entries, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 	var pids []int
-	for _, entry := range entries {
-		text, err := os.ReadFile(entry)
-		if err != nil {
-			continue // it has ended
-		}
-		if slices.Contains(strings.Split(string(text), "\x00"), argument) {
-			if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(entry))); err == nil {
-				pids = append(pids, pid)
-			}
+	for found, pid := range processArguments(argument) {
+		if found == argument {
+			pids = append(pids, pid)
 		}
 	}
 	return pids
 }
 
-// agentResources are what a forgotten membership would show in.
-type agentResources struct {
-	ids           int // of rdma_cm
-	channels      int // open files on /dev/infiniband/rdma_cm
-	netNamespaces int // open network namespaces
+// processArguments are all arguments that begin so, on any command line, each
+// with the process that has it.
+func processArguments(prefix string) iter.Seq2[string, int] {
+	return func(yield func(string, int) bool) {
+		entries, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+		for _, entry := range entries {
+			text, err := os.ReadFile(entry)
+			if err != nil {
+				continue // it has ended
+			}
+			pid, err := strconv.Atoi(filepath.Base(filepath.Dir(entry)))
+			if err != nil {
+				continue
+			}
+			for argument := range strings.SplitSeq(string(text), "\x00") {
+				if strings.HasPrefix(argument, prefix) && !yield(argument, pid) {
+					return
+				}
+			}
+		}
+	}
 }
 
-// agentResources counts them in the kernel's tables.
-func (c *cluster) agentResources() (agentResources, error) {
-	var r agentResources
-	pid := c.agent.cmd.Process.Pid
-	dir := fmt.Sprintf("/proc/%d/fd", pid)
-	files, err := os.ReadDir(dir)
-	if err != nil {
-		return r, err
-	}
-	for _, file := range files {
-		target, err := os.Readlink(filepath.Join(dir, file.Name()))
-		if err != nil {
-			continue // closed meanwhile
-		}
-		switch {
-		case target == "/dev/infiniband/rdma_cm":
-			r.channels++
-		case strings.HasPrefix(target, "net:[") || strings.Contains(target, "/netns/") || strings.HasSuffix(target, "/ns/net"):
-			r.netNamespaces++
-		}
-	}
-	text, err := output("rdma", "-j", "resource", "show", "cm_id")
-	if err != nil {
-		return r, err
-	}
-	var ids []struct {
-		PID int `json:"pid"`
-	}
-	if err := json.Unmarshal([]byte(text), &ids); err != nil {
-		return r, fmt.Errorf("rdma resource show cm_id: %w: %q", err, text)
-	}
-	for _, id := range ids {
-		if id.PID == pid {
-			r.ids++
-		}
-	}
-	return r, nil
-}
-
-// gid reads an entry of the pods' device's GID table.
-func gid(t *testing.T, index int32) netip.Addr {
+// gid reads an entry of a device's GID table.
+func gid(t *testing.T, device string, index int32) netip.Addr {
 	t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/sys/class/infiniband/%s/ports/1/gids/%d", podDevice, index))
+	text, err := os.ReadFile(fmt.Sprintf("/sys/class/infiniband/%s/ports/1/gids/%d", device, index))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,6 +17,9 @@ const (
 	podDevice     = "rxe1"
 	podPort       = "port1" // of the switch
 	podNICAddress = "10.0.0.3"
+	senderNIC     = "rdma0"
+	senderDevice  = "rxe0"
+	senderPort    = "port0"
 	senderAddress = "10.0.0.2"
 )
 
@@ -56,7 +59,11 @@ func (c *cluster) startContainerd(t *testing.T) {
   sandbox = %q
 [plugins."io.containerd.cri.v1.runtime".cni]
   bin_dirs = [%q]
-`, podImage, c.settings.containerd))
+[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc]
+  runtime_type = "io.containerd.runc.v2"
+[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]
+  BinaryName = %q
+`, podImage, c.settings.containerd, filepath.Join(c.settings.root, "test/e2e/oci-runtime")))
 	cni := fmt.Sprintf(`{"cniVersion": "1.0.0", "name": "pods", "plugins": [{
 	"type": "macvlan", "master": %q, "mode": "bridge",
 	"ipam": {"type": "host-local", "ranges": [[{"subnet": "10.0.0.0/24", "rangeStart": "10.0.0.50", "rangeEnd": "10.0.0.250"}]]}}]}`, podNIC)

@@ -157,18 +157,24 @@ type answer struct {
 }
 
 func (c *cluster) answer(name string) (answer, error) {
-	var a answer
-	if err := c.client.Get(context.Background(), client.ObjectKey{Namespace: namespace, Name: name}, &a.pod); err != nil {
-		return a, err
+	var pod corev1.Pod
+	if err := c.client.Get(context.Background(), client.ObjectKey{Namespace: namespace, Name: name}, &pod); err != nil {
+		return answer{}, err
 	}
-	for _, condition := range a.pod.Status.Conditions {
+	return answerOf(&pod)
+}
+
+// answerOf reads what a pod's object has of the agent's.
+func answerOf(pod *corev1.Pod) (answer, error) {
+	a := answer{pod: *pod}
+	for _, condition := range pod.Status.Conditions {
 		if string(condition.Type) == v1alpha1.ConditionGroupsJoined {
 			a.condition = condition
 		}
 	}
-	if text := a.pod.Annotations[v1alpha1.GroupStatusAnnotation]; text != "" {
+	if text := pod.Annotations[v1alpha1.GroupStatusAnnotation]; text != "" {
 		if err := json.Unmarshal([]byte(text), &a.groups); err != nil {
-			return a, fmt.Errorf("annotation group-status of %s: %w: %q", name, err, text)
+			return a, fmt.Errorf("annotation group-status of %s: %w: %q", pod.Name, err, text)
 		}
 	}
 	return a, nil

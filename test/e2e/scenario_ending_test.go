@@ -25,7 +25,7 @@ const linger = 5 * time.Second
 func (c *cluster) endsGracefully(t *testing.T, name string, n byte) {
 	t.Helper()
 	c.newGroup(t, namespace, "market-data", group(n).String())
-	pod := newPod(name, "market-data", "--linger="+linger.String())
+	pod := newPod(name, "market-data", fmt.Sprintf("--linger=%.0f", linger.Seconds()))
 	grace := int64(30)
 	pod.Spec.TerminationGracePeriodSeconds = &grace
 	c.create(t, pod)
@@ -78,7 +78,7 @@ func gracePeriodWithoutNRI(t *testing.T, c *cluster) {
 
 func forceDeletedPod(t *testing.T, c *cluster) {
 	c.newGroup(t, namespace, "market-data", group(6).String())
-	pod := newPod("forced", "market-data", "--linger="+linger.String())
+	pod := newPod("forced", "market-data", fmt.Sprintf("--linger=%.0f", linger.Seconds()))
 	c.create(t, pod)
 	c.isJoinedEverywhere(t, "forced", "market-data", group(6))
 

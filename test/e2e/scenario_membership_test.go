@@ -58,7 +58,7 @@ func (c *cluster) isJoinedEverywhere(t *testing.T, pod, name string, address net
 		t.Fatalf("group-status tells no gidIndex: %+v", got)
 	}
 	podAddress := c.podAddress(t, pod)
-	if g := gid(t, *got.GIDIndex); g != podAddress {
+	if g := gid(t, podDevice, *got.GIDIndex); g != podAddress {
 		t.Errorf("gidIndex %d is GID %s, want that of the pod's address %s", *got.GIDIndex, g, podAddress)
 	}
 	want := v1alpha1.MembershipStatus{
@@ -71,6 +71,9 @@ func (c *cluster) isJoinedEverywhere(t *testing.T, pod, name string, address net
 		QKey:      0x01234567,
 		GID:       podAddress.String(),
 		GIDIndex:  got.GIDIndex,
+		GIDType:   "RoCE v2",
+		PKey:      0xffff,
+		PKeyIndex: new(int32), // the first
 		Mode:      v1alpha1.FullMember,
 		Epoch:     got.Epoch,
 	}

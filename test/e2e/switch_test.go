@@ -38,10 +38,15 @@ func switchPorts(group netip.Addr) ([]string, error) {
 
 // onSwitch is nil when the switch delivers the group to the pods' port, and to
 // no other.
-func onSwitch(group netip.Addr) error {
+func onSwitch(group netip.Addr) error { return onSwitchPorts(group, podPort) }
+
+// onSwitchPorts is nil when the switch delivers the group to these ports, in
+// alphabetical order, and to no other.
+func onSwitchPorts(group netip.Addr, want ...string) error {
 	ports, err := switchPorts(group)
-	if err == nil && !slices.Equal(ports, []string{podPort}) {
-		err = fmt.Errorf("the switch delivers %s to ports %q, want %q", group, ports, podPort)
+	slices.Sort(ports)
+	if err == nil && !slices.Equal(ports, want) {
+		err = fmt.Errorf("the switch delivers %s to ports %q, want %q", group, ports, want)
 	}
 	return err
 }
