@@ -1,6 +1,10 @@
 package membership
 
-import "time"
+import (
+	"time"
+
+	"github.com/rdma-multicast/rdma-multicast/rdma"
+)
 
 // pacer spreads the joins on one InfiniBand port: a subnet manager that has just
 // taken over hears from every port of the fabric at once.
@@ -30,4 +34,17 @@ func (p *pacer) reserve(port Port, now time.Time) time.Duration {
 	at = at.Add(p.interval)
 	p.next[port] = at
 	return max(at.Sub(now), 0)
+}
+
+// pace is how long a join has to wait for its turn on its port.
+func (s *slot) pace(want *Wanted) time.Duration {
+	if s.paced || want.LinkLayer != rdma.LinkLayerInfiniBand {
+		s.paced = false
+		return 0
+	}
+	s.t.mu.Lock()
+	defer s.t.mu.Unlock()
+	wait := s.t.pacer.reserve(Port{want.Device, want.Port}, time.Now())
+	s.paced = wait > 0
+	return wait
 }

@@ -55,7 +55,8 @@ func (t *Table) openPort(key portKey) (*port, error) {
 	p.opening.Lock()
 	if !p.opened {
 		p.opened = true
-		if p.id, p.err = bind(t.opts.Host, channel, key); p.err == nil {
+		t.call(func() { p.id, p.err = bind(t.opts.Host, channel, key) })
+		if p.err == nil {
 			t.mu.Lock()
 			if t.channel == channel {
 				t.byID[p.id] = p
@@ -114,7 +115,9 @@ func (t *Table) closePort(p *port) {
 
 // closeID closes a port's id; a second time is harmless.
 func (t *Table) closeID(p *port) {
-	if err := p.id.Close(); err != nil {
+	var err error
+	t.call(func() { err = p.id.Close() })
+	if err != nil {
 		t.log.Error(err, "Closing an rdma_cm id", "interface", p.key.iface, "scope", p.key.scope)
 	}
 }

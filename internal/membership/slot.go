@@ -231,25 +231,16 @@ func (s *slot) join(want *Wanted) {
 	}
 }
 
-// pace is how long a join has to wait for its turn on its port.
-func (s *slot) pace(want *Wanted) time.Duration {
-	if s.paced || want.LinkLayer != rdma.LinkLayerInfiniBand {
-		s.paced = false
-		return 0
-	}
-	s.t.mu.Lock()
-	defer s.t.mu.Unlock()
-	wait := s.t.pacer.reserve(Port{want.Device, want.Port}, time.Now())
-	s.paced = wait > 0
-	return wait
-}
-
 // joinOn asks for the membership on a port, which is given back if that fails.
 func (s *slot) joinOn(p *port, want Wanted) error {
 	s.t.mu.Lock()
 	p.members[s.key.group()] = s // before the join, whose event may come first
 	s.t.mu.Unlock()
-	m, err := s.key.group().join(p.id, rdma.JoinOptions{Mode: want.Mode, Timeout: s.t.opts.JoinTimeout})
+	var m *rdma.Membership
+	var err error
+	s.t.call(func() {
+		m, err = s.key.group().join(p.id, rdma.JoinOptions{Mode: want.Mode, Timeout: s.t.opts.JoinTimeout})
+	})
 	if err != nil {
 		s.t.unlistMember(p, s)
 		s.t.closePort(p)
@@ -306,7 +297,9 @@ func (s *slot) leave() {
 	s.t.mu.Unlock()
 	if !broken {
 		// With ENXIO or ENOENT the kernel has no such membership any more.
-		if err := s.key.group().leave(p.id); err != nil && !errors.Is(err, syscall.ENXIO) && !errors.Is(err, syscall.ENOENT) {
+		var err error
+		s.t.call(func() { err = s.key.group().leave(p.id) })
+		if err != nil && !errors.Is(err, syscall.ENXIO) && !errors.Is(err, syscall.ENOENT) {
 			s.t.log.Error(err, "Leaving failed; closing the id instead", names(&s.joined)...)
 			broken = true
 			s.t.mu.Lock()

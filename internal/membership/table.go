@@ -90,6 +90,7 @@ type Table struct {
 	log  logr.Logger
 
 	changed chan struct{}
+	calls   chan struct{}  // see call
 	work    sync.WaitGroup // the goroutines of slots and entries
 
 	// mu guards what follows and is never held during a call that can block.
@@ -141,6 +142,7 @@ func NewTable(opts TableOptions) *Table {
 	return &Table{
 		opts: opts, log: log,
 		changed:   make(chan struct{}, 1),
+		calls:     make(chan struct{}, callsAtOnce),
 		available: errNotOpened,
 		slots:     map[Key]*slot{},
 		entries:   map[string]*entry{},
