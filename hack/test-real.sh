@@ -32,7 +32,7 @@ CGO_ENABLED=0 go test -c -tags realkernel -o "$out/rdma.test" ./rdma/realkernel
 	tee >(tr -d '\026' >&2) | go tool test2json -t -p realkernel >"$out/rdma.json" || status=1
 
 echo "--- the same scenarios on the simulated kernel"
-CONFORMANCE_OUT=$out/simulated.txt CGO_ENABLED=0 go test -count=1 -run TestConformance ./rdma/rdmatest || status=1
+CONFORMANCE_OUT=$out/simulated.txt CGO_ENABLED=0 go test -count=1 -run Conformance ./rdma/rdmatest || status=1
 go run ./hack/conformance -only hack/conformance/only.txt "$out/simulated.txt" "$out/rdma/conformance.txt" || status=1
 
 echo "--- the whole path under a real Kubernetes"
