@@ -129,6 +129,12 @@ func TestTablesThatCannotBeReadAreReadAgain(t *testing.T) {
 		t.Errorf("got GID %v, P_Key %#x at %d, want none, and 0x8001 at -1", p.GID, p.PKey, p.PKeyIndex)
 	}
 	s.mu.Lock()
+	s.gids[4] = netip.IPv6Unspecified() // a slot that isn't in use
+	s.mu.Unlock()
+	if p := joinNext(t, ch, id, netip.MustParseAddr("239.1.1.9"), JoinOptions{}).Params; p.GID.IsValid() {
+		t.Errorf("got GID %v of a free slot, want none", p.GID)
+	}
+	s.mu.Lock()
 	s.pkeysErr = nil
 	s.gids[4] = netip.MustParseAddr("fe80::2")
 	s.mu.Unlock()

@@ -162,14 +162,22 @@ func waitFor(t *testing.T, w *watching, name, state string) lineJSON {
 	}
 }
 
-// A group that can't be joined is told once, however often it is tried.
+// A group that can't be joined is told once, however often it is tried: one
+// that is refused at once, and one whose answer is an error.
 func TestWatchTellsOnceWhatCannotBeJoined(t *testing.T) {
 	node := newNode(t)
-	w := startWatch(t, node, "-g", "ff0e::1", "-g", "239.1.1.7", "--interface", "rdma0")
+	node.Inject(rdmatest.Fault{Op: rdmatest.OpJoinEvent, Group: netip.MustParseAddr("239.1.1.8"), Err: syscall.EAGAIN, Times: 3})
+	w := startWatch(t, node, "-g", "ff0e::1", "-g", "239.1.1.8", "--interface", "rdma0")
 	if line := w.until("present", "membership", "rdma0 ff0e::1"); !strings.Contains(line.Fields["error"], "not supported") {
 		t.Errorf("got %+v", line)
 	}
-	node.FailMemberships(netip.MustParseAddr("239.1.1.7"), syscall.ENETRESET)
+	if line := w.until("changed", "membership", "rdma0 239.1.1.8"); line.Fields["state"] != "failed" {
+		t.Errorf("got %+v, want failed", line)
+	}
+	// The next that is told of it is the fourth try's success.
+	if line := w.until("changed", "membership", "rdma0 239.1.1.8"); line.Fields["state"] != "joined" {
+		t.Errorf("got %+v, want joined", line)
+	}
 	node.AddAddress("", "rdma0", netip.MustParsePrefix("10.0.0.9/24"))
 	for {
 		select {
@@ -177,13 +185,47 @@ func TestWatchTellsOnceWhatCannotBeJoined(t *testing.T) {
 			if strings.Contains(text, "ff0e::1") {
 				t.Errorf("told again: %s", text)
 			}
-			if !strings.Contains(text, `"10.0.0.2/24,10.0.0.9/24`) {
-				continue
+			if strings.Contains(text, `"10.0.0.2/24,10.0.0.9/24`) {
+				return
 			}
-			return
 		case <-time.After(10 * time.Second):
 			t.Fatal("the address isn't shown")
 		}
+	}
+}
+
+// Every interface is in 224.0.0.1, which says nothing.
+func TestAllSystemsIsNotShown(t *testing.T) {
+	node := newNode(t)
+	ch, err := node.Host().OpenChannel()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ch.Close()
+	id, err := ch.NewID(nil, rdma.PortSpaceUDP)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := id.Bind(netip.MustParseAddr("10.0.0.2")); err != nil {
+		t.Fatal(err)
+	}
+	for _, group := range []string{"224.0.0.1", "239.1.1.7"} {
+		if _, err := id.Join(netip.MustParseAddr(group), rdma.JoinOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, err := take(node.Host(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var groups []string
+	for key := range s {
+		if key.kind == kindGroup {
+			groups = append(groups, key.name)
+		}
+	}
+	if diff := cmp.Diff([]string{"rdma0 239.1.1.7"}, groups); diff != "" {
+		t.Errorf("groups (-want +got):\n%s", diff)
 	}
 }
 
