@@ -50,6 +50,8 @@ type scopeInterfaces struct {
 	found        []rdma.Device
 	foundAt      time.Time
 	foundChanged bool // since, as a watch has told
+	// restored are the Ethernet ports whose carrier is back, until renewed.
+	restored []membership.Port
 }
 
 type listedScope struct {
@@ -82,9 +84,11 @@ func (s *scopeInterfaces) told() {
 		return
 	}
 	for scope := range s.watch.take() {
-		if scope == deviceScope {
-			s.foundChanged = true
-			scope = membership.NodeScope
+		switch scope {
+		case deviceScope:
+			scope, s.foundChanged = membership.NodeScope, true
+		case membership.NodeScope:
+			s.foundChanged = true // a carrier is the port's state
 		}
 		if l := s.scopes[scope]; l != nil {
 			l.changed = true
@@ -167,6 +171,7 @@ func (s *scopeInterfaces) devices(now time.Time) ([]rdma.Device, error) {
 	if err != nil {
 		return s.found, fmt.Errorf("listing RDMA devices: %w", err)
 	}
+	s.restored = append(s.restored, restored(s.found, found)...)
 	if !samePorts(s.found, found) {
 		for _, l := range s.scopes { // what pods' interfaces are on
 			l.changed = true
@@ -195,6 +200,25 @@ func (s *scopeInterfaces) listDevices() (devices []rdma.Device, err error) {
 		return err
 	})
 	return devices, err
+}
+
+// restored are the Ethernet ports that weren't active before and are now.
+func restored(before, now []rdma.Device) (ports []membership.Port) {
+	down := map[membership.Port]bool{}
+	for _, d := range before {
+		for _, p := range d.Ports {
+			down[membership.Port{Device: d.Name, Number: p.Number}] = p.State == rdma.PortDown
+		}
+	}
+	for _, d := range now {
+		for _, p := range d.Ports {
+			port := membership.Port{Device: d.Name, Number: p.Number}
+			if p.LinkLayer == rdma.LinkLayerEthernet && p.State == rdma.PortActive && down[port] {
+				ports = append(ports, port)
+			}
+		}
+	}
+	return ports
 }
 
 // samePorts: the same devices with the same ports in the same states. GIDs come

@@ -167,6 +167,11 @@ func (p *NodePlanner) Reconcile(ctx context.Context, _ planning) (reconcile.Resu
 	live, synced := p.Sandboxes()
 	p.interfaces.told()
 	node.Unable = p.reportDevices(start)
+	for _, port := range p.interfaces.restored {
+		p.Log.Info("a port's carrier is back: its groups are joined anew", "device", port.Device, "port", port.Number)
+		p.Table.Renew(port)
+	}
+	p.interfaces.restored = nil
 	if !synced {
 		// Which sandboxes live isn't known: whatever is joined stays. The
 		// tracker triggers once it knows.

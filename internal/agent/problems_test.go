@@ -87,3 +87,41 @@ func TestLimitsAreTold(t *testing.T) {
 	q.wantCondition(corev1.ConditionFalse, v1alpha1.ReasonNodeLimitReached, "g1", "--max-memberships-per-node")
 	q.wantEvents(v1alpha1.ReasonNodeLimitReached, 1)
 }
+
+// A carrier that was lost and came back is seen, and the groups reported anew:
+// the switch has forgotten them, and nobody else tells it.
+func TestCarrierIsBack(t *testing.T) {
+	w := newWorld(t)
+	w.start()
+	w.group("group", "239.4.0.2")
+	p := w.pod("app", "group")
+	p.wantJoined("239.4.0.2")
+	epoch := p.epoch()
+	state := func(want string) {
+		t.Helper()
+		w.eventually("the port is "+want, func() error {
+			node, err := w.multicastNode()
+			if err != nil {
+				return err
+			}
+			if len(node.Status.Devices) != 1 || node.Status.Devices[0].State != want {
+				return fmt.Errorf("devices are %+v", node.Status.Devices)
+			}
+			return nil
+		})
+	}
+	state("Active")
+	w.machine.SetPortLink("rxe0", false)
+	state("Down")
+	w.machine.SetPortLink("rxe0", true)
+	state("Active")
+	w.eventually("the group was joined anew", func() error {
+		if again := p.epoch(); again <= epoch {
+			return fmt.Errorf("epoch %d, then %d", epoch, again)
+		}
+		return nil
+	})
+	if ports := w.fabric.MDB()[netip.MustParseAddr("239.4.0.2")]; len(ports) != 1 {
+		t.Errorf("the switch has %v", w.fabric.MDB())
+	}
+}

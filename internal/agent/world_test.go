@@ -36,6 +36,7 @@ type world struct {
 	t         *testing.T
 	node      string
 	namespace string
+	fabric    *rdmatest.Fabric
 	machine   *rdmatest.Node
 	runtime   *sandboxtest.Runtime
 	network   *network
@@ -58,7 +59,8 @@ func newWorld(t *testing.T) *world {
 	w.create(namespace)
 	w.namespace, w.node = namespace.Name, namespace.Name
 	w.create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: w.node}})
-	w.machine = rdmatest.NewFabric().AddNode(w.node)
+	w.fabric = rdmatest.NewFabric()
+	w.machine = w.fabric.AddNode(w.node)
 	w.machine.AddNIC("rxe0", "eth1", netip.MustParsePrefix("192.0.2.1/24"))
 	if w.runtime, err = sandboxtest.Start(filepath.Join(w.dir, "cri.sock")); err != nil {
 		t.Fatal(err)

@@ -25,6 +25,7 @@ type slot struct {
 	keepsFull bool
 	status    Status
 	events    []rdma.Event
+	renew     bool // leave, and join anew
 	running   bool // there is a goroutine: none stays while there is nothing to do
 
 	// The goroutine's own.
@@ -144,8 +145,8 @@ func (s *slot) rest() bool {
 // (0: until poked).
 func (s *slot) step() (wait time.Duration, over bool) {
 	s.t.mu.Lock()
-	want, fresh, events := s.wanted, s.fresh, s.events
-	s.fresh, s.events = false, nil
+	want, fresh, events, renew := s.wanted, s.fresh, s.events, s.renew
+	s.fresh, s.events, s.renew = false, nil, false
 	var broken error
 	if s.port != nil {
 		broken = s.port.broken
@@ -164,6 +165,9 @@ func (s *slot) step() (wait time.Duration, over bool) {
 		return 0, false
 	case want == nil || !s.joined.same(want):
 		s.leave()
+	case renew:
+		s.leave()
+		fresh = true
 	}
 	if want == nil && s.member == nil && s.repay() {
 		return 0, false

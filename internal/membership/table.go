@@ -314,6 +314,22 @@ func (t *Table) LeaveScope(ctx context.Context, scope string) error {
 	return nil
 }
 
+// Renew leaves and joins anew what is joined on a port whose network has
+// forgotten it without anybody being told: an Ethernet port whose carrier was
+// lost and came back. The switch has dropped its entries, and the kernel doesn't
+// report its groups again. Send-only members have reported nothing.
+func (t *Table) Renew(port Port) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, s := range t.slots {
+		if s.wanted != nil && s.status.State == Joined && s.wanted.Mode == rdma.FullMember &&
+			(Port{s.wanted.Device, s.wanted.Port}) == port {
+			s.renew = true
+			s.poke()
+		}
+	}
+}
+
 // Snapshot is the status of every membership that is wanted or not left yet,
 // sorted by Key.
 func (t *Table) Snapshot() []Status {

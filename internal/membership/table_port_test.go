@@ -51,3 +51,35 @@ func TestSharedPortStaysFullMember(t *testing.T) {
 		e.wantIGMP(netns, "net1", nil)
 	})
 }
+
+// A switch forgets a port whose carrier is lost, and the kernel reports nothing
+// anew once it is back.
+func TestRenew(t *testing.T) {
+	run(t, func(e *env) {
+		sender := want("s", "239.1.1.9")
+		sender.Mode = rdma.SendOnlyFullMember
+		receiver := want("a", "239.1.1.7")
+		receiver.Mode = rdma.FullMember
+		e.apply(receiver, sender)
+		before, other := e.wantState("a", Joined), e.wantState("s", Joined)
+		e.node.SetPortLink("rxe0", false)
+		e.node.SetPortLink("rxe0", true)
+		if len(e.fabric.MDB()[groupA]) != 0 {
+			t.Fatal("the switch has forgotten nothing: there is nothing to test")
+		}
+		e.table.Renew(Port{"another", 1})
+		e.settle()
+		if len(e.fabric.MDB()[groupA]) != 0 {
+			t.Error("another port was renewed")
+		}
+		e.table.Renew(Port{"rxe0", 1})
+		e.settle()
+		if after := e.wantState("a", Joined); after.Epoch <= before.Epoch || len(e.fabric.MDB()[groupA]) != 1 {
+			t.Errorf("epoch %d, then %d; the switch has %v", before.Epoch, after.Epoch, e.fabric.MDB())
+		}
+		if after := e.wantState("s", Joined); after.Epoch != other.Epoch {
+			t.Error("a member that only sends was joined anew")
+		}
+		e.wantIGMP(netns, "net1", map[netip.Addr]int{groupA: 1})
+	})
+}
