@@ -69,6 +69,7 @@ func TestGroupRefused(t *testing.T) {
 		field string
 		want  string
 	}{
+		"no spec":                    {v1alpha1.MulticastGroupSpec{}, "spec", "Required value"},
 		"both address and mgid":      {v1alpha1.MulticastGroupSpec{Address: "239.1.1.7", MGID: "ff15:a01b:fe80::7"}, "spec", one},
 		"MGID zero":                  {mgid("::"), "spec.mgid", gid},
 		"MGID unicast":               {mgid("fe80::1"), "spec.mgid", gid},

@@ -59,6 +59,11 @@ func TestStatusOf(t *testing.T) {
 			nodes:  []v1alpha1.MulticastNode{entry("n1", 1, 1, 0, ""), older},
 			counts: v1alpha1.NodeCounts{Summary: "1/2", Desired: 2, Joined: 1}, ready: metav1.ConditionFalse, reason: v1alpha1.ReasonJoining,
 		},
+		"a node that refuses": { // to be a member by itself, say
+			nodes:  []v1alpha1.MulticastNode{entry("n1", 1, 0, 1, "the group's interfaceSelector selects none of the node's interfaces"), entry("n2", 1, 1, 0, "")},
+			counts: v1alpha1.NodeCounts{Summary: "1/2", Desired: 2, Joined: 1, Failing: 1}, ready: metav1.ConditionFalse, reason: v1alpha1.ReasonSomeFailing,
+			messages: []string{"failing on 1 of 2 nodes: n1 (the group's interfaceSelector selects none of the node's interfaces)"},
+		},
 		"some failing": {
 			nodes:  []v1alpha1.MulticastNode{entry("n2", 1, 1, 0, ""), entry("n1", 2, 1, 1, "join 239.1.1.7 on net1: no such device"), entry("n3", 2, 1, 0, "")},
 			counts: v1alpha1.NodeCounts{Summary: "1/3", Desired: 3, Joined: 1, Failing: 1}, ready: metav1.ConditionFalse, reason: v1alpha1.ReasonSomeFailing,
@@ -105,6 +110,20 @@ func TestStatusOf(t *testing.T) {
 				t.Errorf("the same again is written again:\n%s", cmp.Diff(got, again))
 			}
 		})
+	}
+}
+
+// Where nothing is wanted, what could want it is named.
+func TestNoMembersMessage(t *testing.T) {
+	g := groupOf("a", "239.1.1.7", 5, 2)
+	const nodes = "spec.nodes selects no node"
+	if message := noMembersMessage(&g); strings.Contains(message, nodes) {
+		t.Errorf("without spec.nodes: %q", message)
+	}
+	g.Spec.Nodes = &v1alpha1.NodeMembers{}
+	status := statusOf(&g, nil, nil, nil)
+	if c := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionReady); c.Reason != v1alpha1.ReasonNoMembers || !strings.Contains(c.Message, nodes) {
+		t.Errorf("condition %+v", c)
 	}
 }
 
