@@ -150,6 +150,7 @@ func Plan(groups []Group, pods []Pod, node Node, interfaces map[string]Interface
 	}
 	p.node(groups, node)
 	p.oneStatePerPort()
+	wanted = make([]Wanted, 0, len(p.wanted))
 	for _, w := range p.wanted {
 		slices.Sort(w.Holders)
 		wanted = append(wanted, *w)

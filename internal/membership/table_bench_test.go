@@ -68,3 +68,27 @@ func memory() (heap, stacks uint64) {
 	runtime.ReadMemStats(&m)
 	return m.HeapAlloc, m.StackInuse
 }
+
+// BenchmarkPlan is one planning of a full node: 110 pods with 16 groups each.
+func BenchmarkPlan(b *testing.B) {
+	const pods, number = 110, 16
+	var groups []Group
+	var requests []Request
+	for g := range number {
+		name := fmt.Sprint("g", g)
+		groups = append(groups, testGroup(name, at(fmt.Sprintf("239.1.1.%d", g+1))))
+		requests = append(requests, ask(name))
+	}
+	interfaces := map[string]Interfaces{NodeScope: ifaces(roce("rdma0", "rxe0", "192.168.0.1/24"))}
+	var live []Pod
+	for p := range pods {
+		name := fmt.Sprint(p)
+		live = append(live, pod(name, requests...))
+		interfaces["s-"+name] = ifaces(roce("net1", "rxe0", "10.0.0.2/24"), "eth0")
+	}
+	for b.Loop() {
+		if wanted, _ := Plan(groups, live, Node{}, interfaces, Limits{PerPod: 64, PerNode: 4096}); len(wanted) != pods*number {
+			b.Fatalf("%d wanted", len(wanted))
+		}
+	}
+}

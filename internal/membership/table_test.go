@@ -154,6 +154,8 @@ func TestChangedIsTold(t *testing.T) {
 		} {
 			calls.Store(0)
 			change()
+			time.Sleep(changedInterval)
+			e.settle()
 			if calls.Load() == 0 {
 				t.Error("Changed wasn't called")
 			}
@@ -163,6 +165,27 @@ func TestChangedIsTold(t *testing.T) {
 		e.settle()
 		if n := calls.Load(); n != 0 {
 			t.Errorf("Changed was called %d times though nothing had changed", n)
+		}
+	}, func(o *TableOptions, _ *rdmatest.Node) { o.Changed = func() { calls.Add(1) } })
+}
+
+// Many changes are told in few calls, the last of them too.
+func TestChangesAreGathered(t *testing.T) {
+	var calls atomic.Int64
+	run(t, func(e *env) {
+		calls.Store(0)
+		for i := range 100 {
+			e.apply(want("a", "239.1.1.7", func(w *Wanted) { w.Generation = int64(i + 2) }))
+		}
+		if n := calls.Load(); n > 2 {
+			t.Errorf("Changed was called %d times at one moment", n)
+		}
+		calls.Store(0)
+		e.apply()
+		time.Sleep(changedInterval)
+		e.settle()
+		if calls.Load() == 0 {
+			t.Error("the last change wasn't told")
 		}
 	}, func(o *TableOptions, _ *rdmatest.Node) { o.Changed = func() { calls.Add(1) } })
 }
