@@ -3,8 +3,10 @@ package controllers
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -76,6 +78,30 @@ func rivalsOf(ctx context.Context, cached client.Reader, g *v1alpha1.MulticastGr
 		}
 	}
 	return rivals, nil
+}
+
+// seesInherited is an error while the cache doesn't know a group that is in force:
+// another controller, whose place this one has taken, may have accepted it a moment
+// ago.
+func seesInherited(ctx context.Context, cached, live client.Reader) error {
+	var inForce, known v1alpha1.MulticastGroupList
+	if err := live.List(ctx, &inForce); err != nil {
+		return fmt.Errorf("listing groups before the first one is judged: %w", err)
+	}
+	if err := cached.List(ctx, &known, client.UnsafeDisableDeepCopy); err != nil {
+		return err
+	}
+	seen := make(map[types.UID]bool, len(known.Items))
+	for i := range known.Items {
+		seen[known.Items[i].UID] = true
+	}
+	for i := range inForce.Items {
+		g := &inForce.Items[i]
+		if !seen[g.UID] && meta.IsStatusConditionTrue(g.Status.Conditions, v1alpha1.ConditionAccepted) {
+			return fmt.Errorf("the cache doesn't have group %s yet, which is in force", client.ObjectKeyFromObject(g))
+		}
+	}
+	return nil
 }
 
 // neighboursOf lists, from the cache, the groups with g's Ethernet address, g

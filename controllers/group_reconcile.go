@@ -46,7 +46,8 @@ type groupReconciler struct {
 	cleared  *clearance
 	log      logr.Logger
 
-	judging sync.Mutex // held from a look at a group's rivals to the write of its acceptance
+	judging  sync.Mutex // held from a look at a group's rivals to the write of its acceptance
+	caughtUp bool       // the cache has what an earlier controller put in force; under judging
 
 	mu   sync.Mutex
 	told map[types.UID]bool // deletions whose being held up was told
@@ -145,6 +146,12 @@ func (r *groupReconciler) settle(ctx context.Context, g *v1alpha1.MulticastGroup
 func (r *groupReconciler) judge(ctx context.Context, g *v1alpha1.MulticastGroup) (wrote bool, err error) {
 	r.judging.Lock()
 	defer r.judging.Unlock()
+	if !r.caughtUp {
+		if err := seesInherited(ctx, r.client, r.live); err != nil {
+			return false, err
+		}
+		r.caughtUp = true
+	}
 	rivals, err := r.rivals(ctx, g)
 	if err != nil {
 		return false, err
