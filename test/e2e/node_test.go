@@ -59,6 +59,7 @@ func (c *cluster) startContainerd(t *testing.T) {
   sandbox = %q
 [plugins."io.containerd.cri.v1.runtime".cni]
   bin_dirs = [%q]
+  use_internal_loopback = true
 [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc]
   runtime_type = "io.containerd.runc.v2"
 [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]

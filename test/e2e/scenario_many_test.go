@@ -129,20 +129,22 @@ func selectorChanged(t *testing.T, c *cluster, pids map[string]int, address neti
 	changes := c.switchLogFromNow(t)
 
 	// 50 → 30: 20 are left, none is joined.
-	c.selectPods(t, names[:30])
-	first := c.membersAre(t, pids, names[:30], address)
-	untouched(t, all, first, names[:30]...)
+	some := names[:wave*3/5]
+	c.selectPods(t, some)
+	first := c.membersAre(t, pids, some, address)
+	untouched(t, all, first, some...)
 	if now := c.joinsCounted(t); now != joins {
 		t.Errorf("the agent counts %d joins more, want none", now-joins)
 	}
 	// 30 → another 30: 10 are left, 10 joined, 20 stay.
-	c.selectPods(t, names[10:40])
-	second := c.membersAre(t, pids, names[10:40], address)
-	untouched(t, first, second, names[10:30]...)
-	if now := c.joinsCounted(t); now != joins+10 {
-		t.Errorf("the agent counts %d joins more, want 10", now-joins)
+	others, both, come := names[wave/5:wave*4/5], names[wave/5:wave*3/5], names[wave*3/5:wave*4/5]
+	c.selectPods(t, others)
+	second := c.membersAre(t, pids, others, address)
+	untouched(t, first, second, both...)
+	rejoined(t, all, second, come...)
+	if now := c.joinsCounted(t); now != joins+len(come) {
+		t.Errorf("the agent counts %d joins more, want %d", now-joins, len(come))
 	}
-	rejoined(t, all, second, names[30:40]...)
 	// They share a port of the switch, which has gone on delivering.
 	if deleted, err := changes.deletions(address); err != nil || len(deleted) > 0 {
 		t.Errorf("the switch took the entry away while there were members: %q, %v", deleted, err)
