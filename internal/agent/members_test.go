@@ -140,13 +140,13 @@ func TestNodeMemberThatCannot(t *testing.T) {
 	w.group("not-meant", "239.3.0.5", warm(nil), none)
 	w.wantEntries("mgid 0/1", "not-selected 0/1")
 	for name, part := range map[string]string{"mgid": "the node on eth1: ", "not-selected": "the node: the group's interfaceSelector"} {
-		e, err := w.entry(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if e.Failing != 1 || !strings.Contains(e.Message, part) {
-			t.Errorf("entry of %s is %+v: want one failing, and %q", name, e, part)
-		}
+		w.eventually("the entry of "+name+" says why", func() error {
+			e, err := w.entry(name)
+			if err != nil || e.Failing != 1 || !strings.Contains(e.Message, part) {
+				return fmt.Errorf("it is %+v, %w: want one failing, and %q", e, err, part)
+			}
+			return nil
+		})
 	}
 	w.machine.AddNIC("mlx5_0", "ib0", netip.MustParsePrefix("198.51.100.1/24"))
 	w.wantEntries("mgid 0/2", "not-meant 1/1", "not-selected 1/1")
