@@ -278,13 +278,20 @@ func TestNRILeavesBeforeTheNetworkGoes(t *testing.T) {
 		}
 		return nil
 	})
+	watches := w.machine.OpenWatches()
 	p := w.pod("app", "orders")
 	p.wantJoined(orders)
+	if n := w.machine.OpenWatches(); n != watches+1 {
+		t.Errorf("%d watches with the pod, %d before: want one of its links", n, watches)
+	}
 	if err := w.runtime.StopSandbox(p.sandbox); err != nil {
 		t.Fatal(err)
 	}
 	if n := p.igmp(orders); n != 0 {
 		t.Errorf("joined %d times when the runtime takes the network away", n)
+	}
+	if n := w.machine.OpenWatches(); n != watches {
+		t.Errorf("%d watches when the runtime takes the network away, %d before the pod: its namespace is kept alive", n, watches)
 	}
 	p.wantCondition(corev1.ConditionFalse, "SandboxEnded")
 }
