@@ -21,7 +21,6 @@ import (
 type tap struct {
 	mu      sync.Mutex
 	lists   int // of MulticastNodes past the cache
-	writes  []string
 	written []v1alpha1.MulticastGroup // by status writes, as the API server answered
 	stalled chan struct{}             // closed when events flow again; nil: they flow
 	held    *heldWrite                // nil: none
@@ -51,11 +50,8 @@ func (t *tap) wrap(next http.RoundTripper) http.RoundTripper {
 		watch := req.URL.Query().Get("watch") != ""
 		status := req.Method != http.MethodGet && strings.HasSuffix(req.URL.Path, "/status")
 		t.mu.Lock()
-		switch {
-		case nodes && !watch && req.URL.Query().Get("limit") == "250":
+		if nodes && !watch && req.URL.Query().Get("limit") == "250" {
 			t.lists++
-		case status:
-			t.writes = append(t.writes, req.URL.Path)
 		}
 		held := t.held
 		t.mu.Unlock()
@@ -125,10 +121,11 @@ func (t *tap) nodeLists() int {
 	return t.lists
 }
 
+// statusWrites is the number of those that wake agents: a conflict doesn't.
 func (t *tap) statusWrites() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return len(t.writes)
+	return len(t.written)
 }
 
 type roundTripper struct {
