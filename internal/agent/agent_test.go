@@ -278,7 +278,13 @@ func TestNRILeavesBeforeTheNetworkGoes(t *testing.T) {
 		}
 		return nil
 	})
-	watches := w.machine.OpenWatches()
+	const watches = 2 // of the devices, and of the node's own links
+	w.eventually("the node is watched", func() error {
+		if n := w.machine.OpenWatches(); n != watches {
+			return fmt.Errorf("%d watches", n)
+		}
+		return nil
+	})
 	p := w.pod("app", "orders")
 	p.wantJoined(orders)
 	if n := w.machine.OpenWatches(); n != watches+1 {
