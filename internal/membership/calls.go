@@ -12,19 +12,34 @@ const (
 	callPatience = time.Second
 )
 
-// call runs a call of rdma_cm when there is a place for it.
-func (t *Table) call(f func()) {
-	select {
-	case t.calls <- struct{}{}:
+// call runs a call of rdma_cm for a scope when there is a place for it. A
+// sandbox that stops doesn't wait: the runtime does, for it.
+func (t *Table) call(scope string, f func()) {
+	if t.place(scope) {
 		defer func() { <-t.calls }()
-	default:
-		timer := time.NewTimer(callPatience)
-		select {
-		case t.calls <- struct{}{}:
-			defer func() { <-t.calls }()
-		case <-timer.C:
-		}
-		timer.Stop()
 	}
 	f()
+}
+
+// place takes a place, and reports whether it did.
+func (t *Table) place(scope string) bool {
+	select {
+	case t.calls <- struct{}{}:
+		return true
+	default:
+	}
+	t.mu.Lock()
+	ended := t.ended[scope]
+	t.mu.Unlock()
+	if ended {
+		return false
+	}
+	timer := time.NewTimer(callPatience)
+	defer timer.Stop()
+	select {
+	case t.calls <- struct{}{}:
+		return true
+	case <-timer.C:
+		return false
+	}
 }

@@ -55,7 +55,7 @@ func (t *Table) openPort(key portKey) (*port, error) {
 	p.opening.Lock()
 	if !p.opened {
 		p.opened = true
-		t.call(func() { p.id, p.err = bind(t.opts.Host, channel, key) })
+		t.call(key.scope, func() { p.id, p.err = bind(t.opts.Host, channel, key) })
 		if p.err == nil {
 			t.mu.Lock()
 			if t.channel == channel {
@@ -116,7 +116,7 @@ func (t *Table) closePort(p *port) {
 // closeID closes a port's id; a second time is harmless.
 func (t *Table) closeID(p *port) {
 	var err error
-	t.call(func() { err = p.id.Close() })
+	t.call(p.key.scope, func() { err = p.id.Close() })
 	if err != nil {
 		t.log.Error(err, "Closing an rdma_cm id", "interface", p.key.iface, "scope", p.key.scope)
 	}

@@ -242,7 +242,7 @@ func (s *slot) joinOn(p *port, want Wanted) error {
 	s.t.mu.Unlock()
 	var m *rdma.Membership
 	var err error
-	s.t.call(func() {
+	s.t.call(s.key.Scope, func() {
 		m, err = s.key.group().join(p.id, rdma.JoinOptions{Mode: want.Mode, Timeout: s.t.opts.JoinTimeout})
 	})
 	if err != nil {
@@ -302,7 +302,7 @@ func (s *slot) leave() {
 	if !broken {
 		// With ENXIO or ENOENT the kernel has no such membership any more.
 		var err error
-		s.t.call(func() { err = s.key.group().leave(p.id) })
+		s.t.call(s.key.Scope, func() { err = s.key.group().leave(p.id) })
 		if err != nil && !errors.Is(err, syscall.ENXIO) && !errors.Is(err, syscall.ENOENT) {
 			s.t.log.Error(err, "Leaving failed; closing the id instead", names(&s.joined)...)
 			broken = true

@@ -138,3 +138,32 @@ func TestLeaveScope(t *testing.T) {
 		})
 	})
 }
+
+// A sandbox that stops doesn't wait for calls that are stuck, however many; the
+// others wait for a while.
+func TestLeaveScopeWaitsForNoPlace(t *testing.T) {
+	run(t, func(e *env) {
+		e.apply(want("a", "239.1.1.7"))
+		e.wantState("a", Joined)
+		for range callsAtOnce {
+			e.table.calls <- struct{}{}
+		}
+		start := time.Now()
+		e.apply(want("a", "239.1.1.7"), want("b", "239.1.1.8", onNode))
+		if s := e.status("b"); s.State == Joined {
+			t.Error("joined without a place")
+		}
+		if err := e.table.LeaveScope(e.t.Context(), "s-1"); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(start); took >= callPatience {
+			t.Errorf("leaving took %v", took)
+		}
+		time.Sleep(2 * callPatience) // one to bind, one to join
+		e.settle()
+		e.wantState("b", Joined)
+		for range callsAtOnce {
+			<-e.table.calls
+		}
+	})
+}
