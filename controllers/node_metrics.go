@@ -109,9 +109,10 @@ func (m *NodeMetrics) observe(took time.Duration, held []membership.Status, verd
 	seen := make(map[membership.Key]seenMembership, len(held))
 	for _, s := range held {
 		states[s.State]++
-		before := m.seen[s.Key]
+		before, known := m.seen[s.Key]
 		now := seenMembership{epoch: s.Epoch, failing: s.State == membership.Failing}
 		switch {
+		case !known && s.State != membership.Joined: // its epoch is that of an earlier time
 		case before.epoch == 0 && s.Epoch > 0: // epochs begin anywhere
 			m.joins.WithLabelValues("joined").Inc()
 		case s.Epoch > before.epoch:

@@ -84,3 +84,25 @@ func TestMetrics(t *testing.T) {
 	none.selfTested(true)
 	none.observeProblems(nil)
 }
+
+func TestMetricsCountAMembershipThatIsWantedAgainOnce(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	m, err := NewNodeMetrics(registry, "simulated")
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := func(state membership.State, epoch int64) []membership.Status {
+		s := held("a", state, "")
+		s.Epoch = epoch
+		return []membership.Status{s}
+	}
+	// It keeps the epoch that it had until it is joined.
+	for _, statuses := range [][]membership.Status{
+		at(membership.Joined, 1001), nil, at(membership.Waiting, 1001), at(membership.Joining, 1001), at(membership.Joined, 1002),
+	} {
+		m.observe(time.Millisecond, statuses, nil)
+	}
+	if got := values(t, registry)["rdma_multicast_joins_total result=joined"]; got != 2 {
+		t.Errorf("%v joins are counted, want 2", got)
+	}
+}
