@@ -20,7 +20,7 @@ import (
 // brings, so that the cache of these grows stale while everything else works.
 type tap struct {
 	mu      sync.Mutex
-	lists   int // of MulticastNodes past the cache
+	lists   int                       // of MulticastNodes past the cache
 	written []v1alpha1.MulticastGroup // by status writes, as the API server answered
 	stalled chan struct{}             // closed when events flow again; nil: they flow
 	held    *heldWrite                // nil: none
