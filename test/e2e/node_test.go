@@ -60,11 +60,7 @@ func (c *cluster) startContainerd(t *testing.T) {
 [plugins."io.containerd.cri.v1.runtime".cni]
   bin_dirs = [%q]
   use_internal_loopback = true
-[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc]
-  runtime_type = "io.containerd.runc.v2"
-[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]
-  BinaryName = %q
-`, podImage, c.settings.containerd, filepath.Join(c.settings.root, "test/e2e/oci-runtime")))
+`, podImage, c.settings.containerd))
 	cni := fmt.Sprintf(`{"cniVersion": "1.0.0", "name": "pods", "plugins": [{
 	"type": "macvlan", "master": %q, "mode": "bridge",
 	"ipam": {"type": "host-local", "ranges": [[{"subnet": "10.0.0.0/24", "rangeStart": "10.0.0.50", "rangeEnd": "10.0.0.250"}]]}}]}`, podNIC)

@@ -215,7 +215,17 @@ type belongings struct {
 	gids    int // in the devices' tables: those of a forgotten interface too
 }
 
-func (c *cluster) belongings() (belongings, error) {
+// belongings counts them now.
+func (c *cluster) belongings(t *testing.T) belongings {
+	t.Helper()
+	b, err := c.countBelongings()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func (c *cluster) countBelongings() (belongings, error) {
 	var b belongings
 	pid := c.agent.cmd.Process.Pid
 	for n, pattern := range map[*int]string{

@@ -26,9 +26,9 @@ CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -tags "${E2E_TAGS:-}" -o "$E2E
 CGO_ENABLED=0 go test -c -tags realkernel -o "$E2E_PROGRAMS/e2e.test" ./test/e2e
 gcc -O2 -Wall -Wextra -static -o "$E2E_PROGRAMS/pod" test/e2e/pod/pod.c
 gcc -O2 -Wall -Wextra -o "$E2E_PROGRAMS/receiver" test/receiver/receiver.c -libverbs
-for program in mckey bridge rdma crun; do
+for program in mckey bridge rdma runc; do
 	command -v $program >/dev/null || {
-		echo "run.sh: no $program: apt-get install rdmacm-utils iproute2 ibverbs-providers crun" >&2
+		echo "run.sh: no $program: apt-get install rdmacm-utils iproute2 ibverbs-providers runc" >&2
 		exit 1
 	}
 done

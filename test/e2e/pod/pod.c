@@ -1,8 +1,8 @@
 /*
  * The only program in most of the images of the real-kernel tests, and the pause
  * program of the sandboxes: it does nothing until it is told to end, with
- * status 0. In C, since a hundred of them are started under emulation, where the
- * start of a Go program takes a large part of a second.
+ * status 0. In C, since many of them are started under emulation, which makes
+ * the start of a Go program dear.
  *
  *	pod [--linger=SECONDS] [...]
  *
