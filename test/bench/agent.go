@@ -105,7 +105,11 @@ func (c *cluster) idleShare(ctx context.Context, agent *exec.Cmd) (row, error) {
 	percent := 100 * float64(after-before) / float64(time.Since(start))
 	slowness := 1.0
 	if c.s.host > 0 {
-		slowness = float64(spin()) / float64(c.s.host)
+		took, err := spin()
+		if err != nil {
+			return row{}, err
+		}
+		slowness = float64(took) / float64(c.s.host)
 	}
 	fmt.Fprintf(os.Stderr, "    idle: %.3g %% of a core here, which is %.3g times slower than outside\n", percent, slowness)
 	return newRow("the idle agent's share of a core", percent/slowness, 0, "%", 0.2), nil
@@ -250,7 +254,7 @@ func processorTime(cmd *exec.Cmd) (time.Duration, error) {
 
 // spin is a fixed amount of the kind of work that the agent does: the best of
 // five, since whatever else runs only adds to it.
-func spin() time.Duration {
+func spin() (time.Duration, error) {
 	type document struct {
 		Name   string
 		Values map[string][]int
@@ -268,12 +272,12 @@ func spin() time.Duration {
 				err = json.Unmarshal(text, &d)
 			}
 			if err != nil {
-				panic(err) // it is its own text
+				return 0, err
 			}
 		}
 		if took := time.Since(start); best == 0 || took < best {
 			best = took
 		}
 	}
-	return best
+	return best, nil
 }

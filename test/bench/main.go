@@ -41,14 +41,22 @@ func main() {
 	flag.DurationVar(&s.idle, "idle", 60*time.Second, "how long the idle agent is watched")
 	flag.StringVar(&s.only, "only", "", "take one part alone: trips, many or agent")
 	flag.Parse()
+	run := func() error { return s.run(context.Background()) }
 	if *spinOnly {
-		fmt.Println(spin().Nanoseconds())
-		return
+		run = printSpin
 	}
-	if err := s.run(context.Background()); err != nil {
+	if err := run(); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
+}
+
+func printSpin() error {
+	took, err := spin()
+	if err == nil {
+		fmt.Println(took.Nanoseconds())
+	}
+	return err
 }
 
 // run takes every figure, writes bench.json, and fails where one couldn't be
