@@ -168,18 +168,21 @@ func (announced) End(context.Context, string) error                          { r
 func fill(ctx context.Context, wanted []membership.Wanted, check func() error) (time.Duration, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	changed := make(chan struct{}, 1)
 	start := time.Now()
-	table := membership.NewTable(membership.TableOptions{Host: rdma.Local(), Protocol: announced{}})
+	table := membership.NewTable(membership.TableOptions{Host: rdma.Local(), Protocol: announced{}, Changed: func() {
+		select {
+		case changed <- struct{}{}:
+		default:
+		}
+	}})
 	done := make(chan error, 1)
 	go func() { done <- table.Run(ctx) }()
 	table.Apply(wanted)
 	deadline := time.After(2 * time.Minute)
-	// Looking costs time too: as often as the agent would at most.
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
 	for countJoined(table.Snapshot()) < len(wanted) {
 		select {
-		case <-tick.C:
+		case <-changed: // as the agent looks
 		case err := <-done:
 			return 0, fmt.Errorf("the table ended: %w", err)
 		case <-deadline:
