@@ -41,10 +41,15 @@ type registrationState struct {
 func (r *registration) set(state registrationState) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if state.err != nil && (r.state.err == nil || r.state.err.Error() != state.err.Error()) {
+	news := state.err != nil && (r.state.err == nil || r.state.err.Error() != state.err.Error())
+	r.state = state
+	switch {
+	case !news:
+	case errors.Is(state.err, errNoKubelet):
+		r.log.Info("waiting for kubelet", "resource", r.server.resource, "reason", state.err.Error())
+	default:
 		r.log.Error(state.err, "kubelet takes no registration", "resource", r.server.resource)
 	}
-	r.state = state
 }
 
 func (r *registration) status() registrationState {

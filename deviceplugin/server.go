@@ -150,8 +150,8 @@ func (s *service) PreStartContainer(ctx context.Context, request *pluginapi.PreS
 	if len(request.DevicesIds) == 0 {
 		return nil, invalid("PreStartContainer: resource %s: no device IDs", s.resource)
 	}
-	ids := slices.Sorted(slices.Values(request.DevicesIds))
-	allocation := Allocation{Resource: s.resource, DeviceIDs: slices.Compact(ids), Dir: s.directories.path(s.resource, ids)}
+	ids := slices.Compact(slices.Sorted(slices.Values(request.DevicesIds)))
+	allocation := Allocation{Resource: s.resource, DeviceIDs: ids, Dir: s.directories.path(s.resource, ids)}
 	snapshot, _ := s.snapshot()
 	devices, unknown := snapshot.named(ids)
 	// A container may start again after its device, or its slot, has gone from
