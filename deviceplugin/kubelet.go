@@ -99,7 +99,8 @@ func watchDir(ctx context.Context, dir string, log logr.Logger, changed func()) 
 			if !open {
 				return
 			}
-		case <-watcher.Errors: // lost notifications
+		case err := <-watcher.Errors: // such as lost notifications
+			log.V(1).Info("inotify", "folder", dir, "error", err)
 		case <-tick.C:
 		}
 		changed()

@@ -32,7 +32,7 @@ func wait(t testing.TB, what string, holds func() bool) {
 // kubeletRoot is a short folder: a socket's path has 107 bytes at most.
 func kubeletRoot(t testing.TB) string {
 	t.Helper()
-	root, err := os.MkdirTemp("", "kl")
+	root, err := os.MkdirTemp("", "kl") //nolint:usetesting // t.TempDir has the test's name in it
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -59,11 +59,10 @@ func (p *Plugin) follow(ctx context.Context, configs <-chan loaded) {
 	defer w.close()
 	nodes := time.NewTicker(nodesInterval)
 	defer nodes.Stop()
-	last := time.Time{}
 	for {
 		w.open()
 		p.refresh(ctx)
-		last = time.Now()
+		last := time.Now()
 		for wait := true; wait; {
 			select {
 			case <-ctx.Done():
