@@ -43,7 +43,8 @@ type Resource struct {
 	ResourcePrefix string `json:"resourcePrefix,omitempty"`
 	// RDMAHCAMax is how many times each device can be handed out, 0 to 10,000.
 	// Default 1,000. A resource has at most 32,768 slots, of which each of its
-	// devices then gets an equal share.
+	// devices then gets an equal share. (k8s-rdma-shared-dev-plugin takes it as the
+	// whole resource's number, and gives a container all of its devices.)
 	RDMAHCAMax *int `json:"rdmaHcaMax,omitempty"`
 	// Devices are network interfaces: the same as selectors.ifNames, and only one
 	// of the two may be given.

@@ -13,6 +13,7 @@ import (
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/rdma-multicast/rdma-multicast/rdma"
+	"github.com/rdma-multicast/rdma-multicast/rdma/rdmatest"
 )
 
 func TestNewRefuses(t *testing.T) {
@@ -128,27 +129,34 @@ func TestALongList(t *testing.T) {
 // an agent that is started while it is there.
 func TestInterfaceMovedIntoAPod(t *testing.T) {
 	w := newWorld(t)
-	w.configure(`{"configList": [{"resourceName": "a", "devices": ["ens0"]}]}`)
-	devices := []rdma.Device{{Name: "mlx5_0", NodeGUID: "1", UVerbs: "uverbs0", Ports: []rdma.Port{{Number: 1, Interfaces: []string{"ens0"}}}}}
-	config, err := Parse([]byte(`{"configList": [{"resourceName": "a", "devices": ["ens0"]}]}`))
+	subnet := w.fabric.AddSubnet("ib", rdmatest.SubnetOptions{})
+	w.node.AddHCA(subnet, "mlx5_0", "") // its interface isn't on the node
+	devices, err := w.node.Host().Devices(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	path := filepath.Join(t.TempDir(), "interfaces.json")
-	for _, step := range []string{"on the node", "in a pod", "after a restart"} {
-		m, err := openMoved(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := m.update(devices); err != nil {
-			t.Fatal(err)
-		}
-		assigned, _ := assign(config, []hostDevice{{Device: devices[0], interfaces: m.interfaces(&devices[0])}})
-		if len(assigned[0]) != 1 {
-			t.Errorf("%s: the device has gone", step)
-		}
-		devices[0].Ports[0].Interfaces = nil
+	before := devices[0]
+	if before.Name != "mlx5_0" || len(before.Ports[0].Interfaces) > 0 {
+		t.Fatalf("devices %+v", devices)
 	}
+	before.Ports[0].Interfaces = []string{"ib7"}
+	if err := os.MkdirAll(w.options.StateDir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	m, err := openMoved(filepath.Join(w.options.StateDir, "interfaces.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.update([]rdma.Device{before}); err != nil {
+		t.Fatal(err)
+	}
+	w.configure(`{"configList": [{"resourceName": "a", "devices": ["ib*"]}]}`)
+	k, _ := running(t, w, "rdma/a")
+	w.node.RemoveDevice("rxe0") // cause for another look
+	w.configure(`{"configList": [{"resourceName": "a", "devices": ["ib7"], "rdmaHcaMax": 5}]}`)
+	wait(t, "still listed", func() bool { return k.allocatable("rdma/a") == 5 })
+	w.node.RemoveDevice("mlx5_0")
+	wait(t, "gone with the device", func() bool { return k.capacity("rdma/a") == 0 })
 }
 
 func TestMissingNodes(t *testing.T) {

@@ -168,9 +168,10 @@ func TestStaleSockets(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "rdma-multicast-x.sock"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := removeStaleSockets(t.Context(), dir); err != nil {
-		t.Fatal(err)
-	}
+	_, stop := w.start()
+	stale := filepath.Join(dir, "rdma-multicast-nic-00000001.sock")
+	wait(t, "the stale one is gone", func() bool { _, ok := identify(stale); return !ok })
+	stop()
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		t.Fatal(err)

@@ -186,3 +186,27 @@ func TestMovedInterfacesAreRemembered(t *testing.T) {
 	}
 	look("ens2new", two)
 }
+
+// Whatever the file has, the next look writes one that is read.
+func FuzzMoved(f *testing.F) {
+	f.Add([]byte(`[{"Device":"mlx5_0","GUID":"a","Port":1,"Interfaces":["ens1"]}]`))
+	f.Add([]byte(`[{}, {"Port": -1, "Interfaces": null}] x`))
+	device := rdma.Device{Name: "mlx5_0", NodeGUID: "a", Ports: []rdma.Port{{Number: 1}, {Number: 2, Interfaces: []string{"ens2"}}}}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		path := filepath.Join(t.TempDir(), "interfaces.json")
+		if err := os.WriteFile(path, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		m, _ := openMoved(path)
+		if err := m.update([]rdma.Device{device}); err != nil {
+			t.Fatal(err)
+		}
+		again, err := openMoved(path)
+		if err != nil {
+			t.Fatalf("%v, after %q", err, text)
+		}
+		if diff := cmp.Diff(m.interfaces(&device), again.interfaces(&device)); diff != "" {
+			t.Error(diff)
+		}
+	})
+}

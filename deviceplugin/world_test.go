@@ -19,6 +19,7 @@ const nic = DefaultResource
 // world is a node with plugins on it.
 type world struct {
 	t       testing.TB
+	fabric  *rdmatest.Fabric
 	node    *rdmatest.Node
 	root    string // kubelet's
 	options Options
@@ -34,7 +35,8 @@ type world struct {
 func newWorld(t testing.TB) *world {
 	t.Helper()
 	w := &world{t: t, root: kubeletRoot(t)}
-	w.node = rdmatest.NewFabric().AddNode("node")
+	w.fabric = rdmatest.NewFabric()
+	w.node = w.fabric.AddNode("node")
 	w.node.AddNIC("rxe0", "eth0", netip.MustParsePrefix("10.0.0.2/24"))
 	w.node.AddNIC("rxe1", "eth1", netip.MustParsePrefix("10.0.1.2/24"))
 	dir := t.TempDir()
