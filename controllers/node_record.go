@@ -129,11 +129,10 @@ func (r *NodeRecord) SetCondition(condition metav1.Condition) {
 }
 
 // SetGroups sets the numbers of the groups that this node takes part in, by
-// UID. The entry before a join is Begin's; here one is made only for a group of
-// which this node can't join anything, so that the group's own status tells
-// so. With prune, entries of an earlier
-// process that groups doesn't name are taken away; ask for it once all that
-// could want one is known.
+// UID. The entry before a join is Begin's; here one is made for a group that is
+// wanted on this node and can't be joined, or has to wait, so that the group's
+// own status tells so. With prune, entries of an earlier process that groups
+// doesn't name are taken away; ask for it once all that could want one is known.
 func (r *NodeRecord) SetGroups(groups map[types.UID]v1alpha1.NodeGroup, prune bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -147,7 +146,7 @@ func (r *NodeRecord) SetGroups(groups map[types.UID]v1alpha1.NodeGroup, prune bo
 			r.log.Info("entry of an earlier process taken away", "group", e.Namespace+"/"+e.Name, "uid", uid)
 			continue
 		case !wanted && !e.begun && !e.inherited:
-			delete(r.entries, uid) // told of failures alone; a deletion may wait for it
+			delete(r.entries, uid) // only told why not; a deletion may wait for it
 			r.changed(0)
 			continue
 		case !wanted:
@@ -161,7 +160,7 @@ func (r *NodeRecord) SetGroups(groups map[types.UID]v1alpha1.NodeGroup, prune bo
 		}
 	}
 	for uid, numbers := range groups {
-		if r.entries[uid] == nil && numbers.Failing > 0 && len(r.entries) < maxNodeGroups {
+		if r.entries[uid] == nil && numbers.Members > 0 && len(r.entries) < maxNodeGroups {
 			r.entries[uid] = &recordEntry{NodeGroup: numbers}
 			changed = true
 		}

@@ -179,6 +179,29 @@ func TestAnnotationIsEdited(t *testing.T) {
 	})
 }
 
+// A pod that waits for its interface is wanted all the same: the group isn't
+// one without members.
+func TestInterfaceGoesAndComes(t *testing.T) {
+	w := newWorld(t)
+	w.start()
+	w.group("orders", orders)
+	p := w.pod("app", "orders")
+	p.wantJoined(orders)
+	w.wantEntries("orders 1/1")
+	epoch := p.epoch()
+
+	w.machine.DeleteInterface(p.netns, "net1")
+	p.wantCondition(corev1.ConditionFalse, "InterfacesUnknown")
+	w.wantEntries("orders 0/1")
+
+	w.machine.AddMACVLAN(p.netns, "net1", "eth1", netip.MustParsePrefix("192.0.2.99/24"))
+	p.wantJoined(orders)
+	w.wantEntries("orders 1/1")
+	if now := p.epoch(); now <= epoch {
+		t.Errorf("epoch %d after the interface came back, %d before", now, epoch)
+	}
+}
+
 // A group that is edited isn't left and joined anew while the controller
 // judges its new generation.
 func TestEditedGroupStaysJoined(t *testing.T) {
