@@ -235,6 +235,7 @@ func rdmaDeviceDeletedAndAdded(t *testing.T, c *cluster, pid int) {
 		c.leftOnSwitch(t, group(n))
 	}
 	c.deviceShown(t, podDevice, false)
+	c.groupShows(t, "one", "0/1", "False", v1alpha1.ReasonJoining)
 
 	added = true
 	run(t, "rdma", "link", "add", podDevice, "type", "rxe", "netdev", podNIC)
