@@ -221,11 +221,11 @@ func restored(before, now []rdma.Device) (ports []membership.Port) {
 	return ports
 }
 
-// samePorts: the same devices with the same ports in the same states. GIDs come
-// and go with pods.
+// samePorts: the same devices, which programs can use or not as before, with the
+// same ports in the same states. GIDs come and go with pods.
 func samePorts(a, b []rdma.Device) bool {
 	return slices.EqualFunc(a, b, func(a, b rdma.Device) bool {
-		return a.Name == b.Name && a.NodeGUID == b.NodeGUID && slices.EqualFunc(a.Ports, b.Ports, func(a, b rdma.Port) bool {
+		return a.Name == b.Name && a.NodeGUID == b.NodeGUID && a.UVerbs == b.UVerbs && slices.EqualFunc(a.Ports, b.Ports, func(a, b rdma.Port) bool {
 			return a.Number == b.Number && a.State == b.State && a.LinkLayer == b.LinkLayer
 		})
 	})

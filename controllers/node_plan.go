@@ -306,14 +306,19 @@ func (p *NodePlanner) reportDevices(now time.Time) map[membership.Port]membershi
 // probedInventory is what a probe depends on.
 type probedInventory struct {
 	devices    []rdma.Device
+	listed     time.Time // the devices
 	interfaces []rdma.Interface
 	available  bool
 }
 
-// probe looks for problems anew where the inventory has changed.
+// probe looks for problems anew where the inventory has changed, and with each
+// listing of the devices as long as a port is refused: a kernel adds a GID of
+// RoCE v1 before the one of v2.
 func (p *NodePlanner) probe(devices []rdma.Device, interfaces []rdma.Interface) []*rdma.Problem {
-	inventory := probedInventory{devices, interfaces, p.Table.Available() == nil}
-	if p.probedFor.available == inventory.available && samePorts(p.probedFor.devices, devices) && reflect.DeepEqual(p.probedFor.interfaces, interfaces) {
+	inventory := probedInventory{devices, p.interfaces.foundAt, interfaces, p.Table.Available() == nil}
+	refused := slices.ContainsFunc(p.problems, func(problem *rdma.Problem) bool { return refusing(problem.Reason) })
+	if p.probedFor.available == inventory.available && samePorts(p.probedFor.devices, devices) &&
+		reflect.DeepEqual(p.probedFor.interfaces, interfaces) && (!refused || p.probedFor.listed.Equal(inventory.listed)) {
 		return p.problems
 	}
 	problems, err := p.interfaces.probe()
