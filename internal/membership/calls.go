@@ -28,18 +28,21 @@ func (t *Table) place(scope string) bool {
 		return true
 	default:
 	}
-	t.mu.Lock()
-	ended := t.ended[scope]
-	t.mu.Unlock()
-	if ended {
-		return false
-	}
 	timer := time.NewTimer(callPatience)
 	defer timer.Stop()
-	select {
-	case t.calls <- struct{}{}:
-		return true
-	case <-timer.C:
-		return false
+	for {
+		t.mu.Lock()
+		ended, ending := t.ended[scope], t.ending
+		t.mu.Unlock()
+		if ended {
+			return false
+		}
+		select {
+		case t.calls <- struct{}{}:
+			return true
+		case <-ending: // it may be this one's
+		case <-timer.C:
+			return false
+		}
 	}
 }

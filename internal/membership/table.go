@@ -27,7 +27,8 @@ const (
 	// leave with it, and the switch keeps delivering for minutes.
 	DefaultLeaveSettle = 40 * time.Millisecond
 	// DefaultJoinInterval and DefaultJoinBurst: 2,000 memberships are joined
-	// anew in 20 s, each port sending its subnet manager 100 requests a second.
+	// anew in 20 s, each port sending its subnet manager 100 requests a second,
+	// and as many for first joins.
 	DefaultJoinInterval = 10 * time.Millisecond
 	DefaultJoinBurst    = 32
 )
@@ -60,8 +61,9 @@ type TableOptions struct {
 	OpenRetry time.Duration
 	// LeaveSettle is how long LeaveScope waits after the last leave.
 	LeaveSettle time.Duration
-	// JoinInterval is the time between two joins on one InfiniBand port, of
-	// which JoinBurst can be made at once after a quiet time.
+	// JoinInterval is the time between two joins on one InfiniBand port, first
+	// ones and others counted apart, of which JoinBurst can be made at once after
+	// a quiet time.
 	JoinInterval time.Duration
 	JoinBurst    int
 }
@@ -108,6 +110,8 @@ type Table struct {
 	// ended are the scopes that LeaveScope was called for, until Apply doesn't
 	// mention them any more.
 	ended map[string]bool
+	// ending is closed, and made anew, whenever a scope is added to ended.
+	ending chan struct{}
 	// epochs of the memberships that there were, by scope.
 	epochs map[string]map[Key]int64
 	// lastLeave is when a sandbox's interface was last left as a full member.
@@ -149,8 +153,9 @@ func NewTable(opts TableOptions) *Table {
 		ports:     map[portKey]*port{},
 		byID:      map[*rdma.ID]*port{},
 		ended:     map[string]bool{},
+		ending:    make(chan struct{}),
 		epochs:    map[string]map[Key]int64{},
-		pacer:     pacer{interval: opts.JoinInterval, burst: opts.JoinBurst, next: map[Port]time.Time{}},
+		pacer:     pacer{interval: opts.JoinInterval, burst: opts.JoinBurst, next: map[stream]time.Time{}},
 	}
 }
 
@@ -282,6 +287,8 @@ func (t *Table) LeaveScope(ctx context.Context, scope string) error {
 		return nil
 	}
 	t.ended[scope] = true
+	close(t.ending)
+	t.ending = make(chan struct{})
 	var leaving []*slot
 	for key, s := range t.slots {
 		if key.Scope != scope {

@@ -264,3 +264,31 @@ func TestPortStaysFull(t *testing.T) {
 		}
 	})
 }
+
+// A new pod's first join has its own place: thousands that a failover threw out
+// don't make its start time out.
+func TestFirstJoinPassesRejoins(t *testing.T) {
+	const number = 30
+	runIB(t, func(e *env, subnet *rdmatest.Subnet) {
+		var all []Wanted
+		for i := range number {
+			all = append(all, want(fmt.Sprint("g", i), fmt.Sprintf("239.2.0.%d", i), onIB))
+		}
+		e.apply(all...)
+		time.Sleep(2 * number * time.Second)
+		e.settle()
+		subnet.FailOver(true)
+		time.Sleep(2 * time.Second)
+		e.apply(append(all, want("new", "239.1.1.7", onIB))...)
+		time.Sleep(2 * time.Second)
+		e.settle()
+		e.wantState("new", Joined)
+		time.Sleep(2 * number * time.Second)
+		e.settle()
+		for _, s := range e.table.Snapshot() {
+			if s.State != Joined {
+				t.Errorf("%s is %s", s.GroupName, s.State)
+			}
+		}
+	}, func(o *TableOptions, _ *rdmatest.Node) { o.JoinInterval, o.JoinBurst = time.Second, 1 })
+}
