@@ -265,7 +265,7 @@ func (s *slot) event(e rdma.Event) {
 		if !rejoins && !s.joinedAt.IsZero() {
 			return
 		}
-		s.lost = errors.Is(e.Err, syscall.ENETRESET) && s.joined.losable() && !s.repaying
+		s.lost = s.lost || errors.Is(e.Err, syscall.ENETRESET) && s.joined.losable() && !s.repaying
 		s.leave()
 		s.fail(e.Err)
 		return

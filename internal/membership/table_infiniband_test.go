@@ -292,3 +292,26 @@ func TestFirstJoinPassesRejoins(t *testing.T) {
 		}
 	}, func(o *TableOptions, _ *rdmatest.Node) { o.JoinInterval, o.JoinBurst = time.Second, 1 })
 }
+
+// What the subnet manager wasn't told is still owed when joining anew has failed
+// meanwhile, as it does while a subnet manager starts.
+func TestRepaysAfterFailedRejoin(t *testing.T) {
+	runIB(t, func(e *env, subnet *rdmatest.Subnet) {
+		e.apply(want("a", "239.1.1.7", onIB))
+		e.node.ChangeLID("mlx5_0")
+		remove := e.node.Inject(rdmatest.Fault{Op: rdmatest.OpJoinEvent, Group: groupA, Err: syscall.EAGAIN})
+		e.settle()
+		time.Sleep(2 * DefaultFirstRetry)
+		e.settle()
+		if s := e.wantState("a", Waiting); !errors.Is(s.Err, syscall.EAGAIN) || !memberOf(subnet, mgidA) {
+			t.Fatalf("waiting with %v; subnet manager: %+v", s.Err, subnet.MDB())
+		}
+		remove()
+		e.apply()
+		time.Sleep(time.Second)
+		e.settle()
+		if memberOf(subnet, mgidA) || len(e.table.Snapshot()) != 0 {
+			t.Errorf("subnet manager: %+v", subnet.MDB())
+		}
+	})
+}
