@@ -91,14 +91,14 @@ func seesInherited(ctx context.Context, cached, live client.Reader) error {
 	if err := cached.List(ctx, &known, client.UnsafeDisableDeepCopy); err != nil {
 		return err
 	}
-	seen := make(map[types.UID]bool, len(known.Items))
+	seen := make(map[types.UID]int64, len(known.Items)) // the generation: an edit may bring another address
 	for i := range known.Items {
-		seen[known.Items[i].UID] = true
+		seen[known.Items[i].UID] = known.Items[i].Generation
 	}
 	for i := range inForce.Items {
 		g := &inForce.Items[i]
-		if !seen[g.UID] && meta.IsStatusConditionTrue(g.Status.Conditions, v1alpha1.ConditionAccepted) {
-			return fmt.Errorf("the cache doesn't have group %s yet, which is in force", client.ObjectKeyFromObject(g))
+		if seen[g.UID] < g.Generation && meta.IsStatusConditionTrue(g.Status.Conditions, v1alpha1.ConditionAccepted) {
+			return fmt.Errorf("the cache doesn't have group %s, which is in force, as it is now", client.ObjectKeyFromObject(g))
 		}
 	}
 	return nil

@@ -28,6 +28,8 @@ func (l listing) List(_ context.Context, list client.ObjectList, _ ...client.Lis
 func TestSeesInherited(t *testing.T) {
 	accepted, edited := groupOf("a", "239.1.1.7", 5, 2), groupOf("b", "239.1.1.8", 5, 1)
 	waiting, stale := groupOf("c", "239.1.1.9", 5, 0), groupOf("a", "239.1.1.7", 5, 0)
+	elsewhere := accepted
+	elsewhere.Generation = 1
 	away := errors.New("the API server is away")
 	groups := func(g ...v1alpha1.MulticastGroup) listing { return listing{groups: g} }
 	for name, tc := range map[string]struct {
@@ -38,6 +40,7 @@ func TestSeesInherited(t *testing.T) {
 		"all known":                    {cached: groups(accepted, edited), live: groups(edited, accepted)},
 		"known, not yet as accepted":   {cached: groups(stale), live: groups(accepted)},
 		"one that is in force missing": {cached: groups(accepted), live: groups(accepted, edited), want: "feeds/group-b"},
+		"one that was edited since":    {cached: groups(elsewhere), live: groups(accepted), want: "feeds/group-a"},
 		"one that isn't missing":       {cached: groups(accepted), live: groups(accepted, waiting)},
 		"deleted since":                {cached: groups(accepted, edited), live: groups(accepted)},
 		"no answer":                    {live: listing{err: away}, want: away.Error()},
