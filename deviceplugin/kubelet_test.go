@@ -72,18 +72,27 @@ type plugin struct {
 	api      pluginapi.DevicePluginClient
 }
 
-// startKubelet empties the folder of sockets, and listens.
+// startKubelet empties the folder of sockets, as kubelet does, and serves.
 func startKubelet(t testing.TB, root string, byName bool) *kubelet {
+	t.Helper()
+	sockets, err := filepath.Glob(filepath.Join(root, "device-plugins", "*.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, socket := range sockets {
+		if err := os.Remove(socket); err != nil && !os.IsNotExist(err) {
+			t.Fatal(err) // a plugin removes its own meanwhile
+		}
+	}
+	return serveKubelet(t, root, byName)
+}
+
+func serveKubelet(t testing.TB, root string, byName bool) *kubelet {
 	t.Helper()
 	k := &kubelet{
 		t: t, dir: filepath.Join(root, "device-plugins"), byName: byName, served: make(chan struct{}),
 		plugins: map[string][]*plugin{}, devices: map[string][]*pluginapi.Device{},
 		registrations: map[string]int{}, lists: map[string]int{},
-	}
-	for _, socket := range k.sockets() {
-		if err := os.Remove(socket); err != nil && !os.IsNotExist(err) {
-			t.Fatal(err) // a plugin removes its own meanwhile
-		}
 	}
 	listener, err := net.Listen("unix", filepath.Join(k.dir, kubeletSocket))
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -106,6 +107,19 @@ func TestTopologyIsListed(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, s.list, ignoreInternals); diff != "" {
 		t.Errorf("list (-want +got):\n%s", diff)
+	}
+	if !s.sameList(newSnapshot(slices.Clone(s.devices), []string{"rdma_cm"}, true)) {
+		t.Error("kubelet is told of what it can't see")
+	}
+	for name, change := range map[string]func([]device){
+		"NUMA node": func(d []device) { d[0].numa = 1 },
+		"health":    func(d []device) { d[1].unhealthy = "" },
+		"slots":     func(d []device) { d[1].slots = []string{"b-0", "b-1"} },
+	} {
+		devices := slices.Clone(s.devices)
+		if change(devices); s.sameList(newSnapshot(devices, nil, false)) {
+			t.Errorf("kubelet isn't told of a change of %s", name)
+		}
 	}
 }
 

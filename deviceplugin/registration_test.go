@@ -81,7 +81,11 @@ func TestRegistersAgainWhenTheSocketIsAnother(t *testing.T) {
 	first := startKubelet(t, w.root, false)
 	w.start()
 	wait(t, "in full", func() bool { return first.allocatable(nic) == 2000 })
-	second := startKubelet(t, w.root, false) // the first's connections stay open
+	// The first's connections stay open, and the plugin's sockets where they are.
+	if err := os.Remove(filepath.Join(first.dir, kubeletSocket)); err != nil {
+		t.Fatal(err)
+	}
+	second := serveKubelet(t, w.root, false)
 	wait(t, "in full again", func() bool { return second.allocatable(nic) == 2000 && second.allocatable(GateResource) == 1000 })
 	wait(t, "the first forgotten", func() bool { return len(first.endpoints(nic)) == 0 })
 }

@@ -196,6 +196,24 @@ func TestPreStartContainer(t *testing.T) {
 	}
 }
 
+// A container starts again although its device has gone: the gate decides.
+func TestPreStartContainerOfAGoneDevice(t *testing.T) {
+	w := newWorld(t)
+	k, p := running(t, w, nic)
+	if _, err := k.api(nic).Allocate(t.Context(), allocate("rxe1-0")); err != nil {
+		t.Fatal(err)
+	}
+	w.node.RemoveDevice("rxe1")
+	wait(t, "rxe1 has gone", func() bool { return k.capacity(nic) == 1000 })
+	if err := preStart(t, k.api(nic), "rxe1-0"); err != nil {
+		t.Error(err)
+	}
+	want := []Allocation{{Resource: nic, DeviceIDs: []string{"rxe1-0"}, Dir: p.AllocationDir(nic, []string{"rxe1-0"})}}
+	if diff := cmp.Diff(want, w.starts); diff != "" {
+		t.Errorf("the gate was asked for (-want +got):\n%s", diff)
+	}
+}
+
 func TestPreStartContainerFails(t *testing.T) {
 	w := newWorld(t)
 	w.options.PreStartTimeout = 50 * time.Millisecond
