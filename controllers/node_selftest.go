@@ -63,6 +63,7 @@ type selfTestState struct {
 	done    bool          // for good
 	problem *rdma.Problem // of the last try
 	tries   int
+	failed  int // tries, one after the other, that told of what doesn't go by itself
 	due     time.Time
 }
 
@@ -161,7 +162,10 @@ func (n *NodeSelfTest) test(ctx context.Context, i testedInterface) {
 		s.problem = &rdma.Problem{Reason: rdma.ReasonSelfTestFailed, Device: i.device, Port: i.port, Interface: i.name, Err: err}
 	}
 	s.tries++
-	s.done = s.problem == nil || (!s.problem.Reason.Temporary() && s.tries >= selfTestTries)
+	if s.failed++; s.problem == nil || s.problem.Reason.Temporary() {
+		s.failed = 0
+	}
+	s.done = s.problem == nil || s.failed >= selfTestTries
 	s.due = time.Now().Add(wait.Jitter(min(firstSelfTestRetry<<min(s.tries-1, 10), longestSelfTestRetry), 0.5))
 	if s.done {
 		n.Metrics.selfTested(s.problem == nil)

@@ -103,6 +103,17 @@ func TestSelfTestIsTriedAgain(t *testing.T) {
 	})
 }
 
+// What passed by itself isn't counted: a failure has to be seen as often all the
+// same.
+func TestSelfTestCountsFailuresAlone(t *testing.T) {
+	selfTestWorld(t, func(_ *rdmatest.Fabric, node *rdmatest.Node, n *NodeSelfTest) {
+		node.AddNIC("rxe0", "eth1", netip.MustParsePrefix("192.0.2.1/24"))
+		node.Inject(rdmatest.Fault{Op: rdmatest.OpJoin, Err: syscall.EAGAIN, Times: selfTestTries})
+		node.Inject(rdmatest.Fault{Op: rdmatest.OpJoin, Err: syscall.EIO, Times: 1})
+		wantSelfTested(t, n.settle(t, time.Hour), metav1.ConditionTrue, v1alpha1.ReasonSelfTestPassed)
+	})
+}
+
 // What may go by itself is waited for, and shown meanwhile.
 func TestSelfTestWaits(t *testing.T) {
 	selfTestWorld(t, func(_ *rdmatest.Fabric, node *rdmatest.Node, n *NodeSelfTest) {
