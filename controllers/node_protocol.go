@@ -45,7 +45,7 @@ func (r *NodeRecord) Begin(ctx context.Context, groupUID, namespace, name string
 	err := r.await(ctx, func() error {
 		e := r.entries[uid]
 		if e == nil {
-			if len(r.entries) >= maxNodeGroups {
+			if len(r.entries) >= maxNodeGroups && !r.makeRoom() {
 				return fmt.Errorf("node %s takes part in %d groups already, the most that its MulticastNode holds: %s/%s can't be joined here",
 					r.name, maxNodeGroups, namespace, name)
 			}
@@ -63,6 +63,18 @@ func (r *NodeRecord) Begin(ctx context.Context, groupUID, namespace, name string
 		r.takeBack(uid)
 	}
 	return err
+}
+
+// makeRoom takes away an entry that only tells why nothing can be joined; false:
+// there is none. Called with the lock held.
+func (r *NodeRecord) makeRoom() bool {
+	for uid, e := range r.entries {
+		if !e.begun && !e.inherited {
+			delete(r.entries, uid)
+			return true
+		}
+	}
+	return false
 }
 
 // End implements membership.Protocol: it takes the entry of a group away. The

@@ -27,6 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	"github.com/rdma-multicast/rdma-multicast/api/v1alpha1"
 	"github.com/rdma-multicast/rdma-multicast/controllers"
 	"github.com/rdma-multicast/rdma-multicast/internal/membership"
 	"github.com/rdma-multicast/rdma-multicast/internal/sandbox"
@@ -179,6 +180,7 @@ func New(o Options) (*Agent, error) {
 		Limits: membership.Limits{
 			PerPod:  orDefault(o.MaxMembershipsPerPod, DefaultMaxMembershipsPerPod),
 			PerNode: orDefault(o.MaxMembershipsPerNode, DefaultMaxMembershipsPerNode),
+			Groups:  v1alpha1.MaxNodeGroups,
 		},
 		Record:   record,
 		Reporter: reporter,

@@ -87,6 +87,8 @@ type Interfaces struct {
 type Limits struct {
 	PerPod  int
 	PerNode int
+	// Groups is the most that the node takes part in.
+	Groups int
 }
 
 // Verdict is why something that a pod asks for, or that the node should have by
@@ -141,6 +143,7 @@ func Plan(groups []Group, pods []Pod, node Node, interfaces map[string]Interface
 		interfaces: interfaces,
 		limits:     limits,
 		wanted:     map[Key]*Wanted{},
+		joins:      map[string]bool{},
 	}
 	for i := range groups {
 		p.groups[groupName{groups[i].Namespace, groups[i].Name}] = &groups[i]
@@ -168,6 +171,7 @@ type planner struct {
 	limits     Limits
 
 	wanted   map[Key]*Wanted
+	joins    map[string]bool // UIDs of the groups of wanted
 	verdicts []Verdict
 }
 

@@ -39,6 +39,8 @@ func (p *planner) claim(by *claimant, group *Group, mode rdma.JoinMode, at place
 		return refuse(ReasonPodLimitReached, "the pod has %d memberships already, the most that this node's agent allows (--max-memberships-per-pod)", by.limit)
 	case p.limits.PerNode > 0 && have == nil && len(p.wanted) >= p.limits.PerNode:
 		return refuse(ReasonNodeLimitReached, "the node has %d memberships already, the most that its agent allows (--max-memberships-per-node)", p.limits.PerNode)
+	case p.limits.Groups > 0 && !p.joins[group.UID] && len(p.joins) >= p.limits.Groups:
+		return refuse(ReasonNodeLimitReached, "the node takes part in %d groups already, the most that its MulticastNode holds", p.limits.Groups)
 	}
 	if have == nil {
 		have = &Wanted{
@@ -46,7 +48,7 @@ func (p *planner) claim(by *claimant, group *Group, mode rdma.JoinMode, at place
 			Generation: group.Generation, Mode: mode, TrafficClass: group.TrafficClass, NetNS: at.netns, BindAddr: bind,
 			Index: iface.Index, Device: iface.Device, Port: iface.Port, PKey: iface.PKey, LinkLayer: iface.LinkLayer,
 		}
-		p.wanted[key] = have
+		p.wanted[key], p.joins[group.UID] = have, true
 	}
 	if mode == rdma.FullMember {
 		have.Mode = rdma.FullMember

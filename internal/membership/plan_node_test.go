@@ -88,6 +88,12 @@ func TestPlanNodeMembers(t *testing.T) {
 			want: []string{`want default/b 239.1.1.8 FullMember on "" rdma0/1 (192.168.0.1): uid-p`, "Refused node: default/a@rdma0 NodeLimitReached"},
 		},
 		{
+			name:   "pods come first where the node takes part in no more groups",
+			groups: []Group{testGroup("a", warm(nil)), testGroup("b", at("239.1.1.8"))}, ifaces: ifaces(rdma0),
+			pods: []Pod{hostPod("p", ask("b"))}, limits: Limits{Groups: 1}, message: "takes part in 1 groups already",
+			want: []string{`want default/b 239.1.1.8 FullMember on "" rdma0/1 (192.168.0.1): uid-p`, "Refused node: default/a@rdma0 NodeLimitReached"},
+		},
+		{
 			name:   "a pod's limit isn't the node's",
 			groups: []Group{testGroup("a", warm(nil)), testGroup("b", at("239.1.1.8"), warm(nil))}, ifaces: ifaces(rdma0), limits: Limits{PerPod: 1},
 			want: []string{wantA, `want default/b 239.1.1.8 FullMember on "" rdma0/1 (192.168.0.1): node`},
