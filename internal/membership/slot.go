@@ -48,7 +48,7 @@ func newSlot(t *Table, w Wanted) *slot {
 	return &slot{
 		t: t, key: w.Key,
 		wake: make(chan struct{}, 1), gone: make(chan struct{}),
-		wanted: &w, status: Status{Wanted: w, State: Waiting, Epoch: t.epochs[w.Scope][w.Key]},
+		wanted: &w, status: Status{Wanted: w, State: Waiting},
 		retry: backoff{min: t.opts.FirstRetry, max: t.opts.RetryMax},
 	}
 }
@@ -273,13 +273,11 @@ func (s *slot) event(e rdma.Event) {
 	s.joinedAt, s.lost = time.Now(), false
 	s.t.mu.Lock()
 	defer s.t.mu.Unlock()
-	epochs := s.t.epochs[s.key.Scope]
-	if epochs == nil {
-		epochs = map[Key]int64{}
-		s.t.epochs[s.key.Scope] = epochs
+	if s.status.Epoch == 0 {
+		s.status.Epoch = s.t.epoch // greater than what an earlier one of the Key had
 	}
-	epochs[s.key] = max(epochs[s.key], s.t.opts.EpochBase) + 1
-	s.status.Epoch, s.status.Params = epochs[s.key], e.Params
+	s.status.Epoch++
+	s.status.Params = e.Params
 	if s.wanted != nil {
 		s.setStatus(Joined, "", nil)
 	}
@@ -354,6 +352,7 @@ func (s *slot) end() bool {
 		return false // and poked
 	}
 	delete(s.t.slots, s.key)
+	s.t.epoch = max(s.t.epoch, s.status.Epoch)
 	s.t.sorted = nil
 	s.t.touch()
 	close(s.gone)

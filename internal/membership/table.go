@@ -79,8 +79,8 @@ type Status struct {
 	Err error
 	// Params are those of the last join; zero until there was one.
 	Params rdma.Params
-	// Epoch grows with each join of the Key, from EpochBase on; 0 until there
-	// was one.
+	// Epoch grows with each join of the Key, from EpochBase on, also where it
+	// wasn't wanted meanwhile; 0 until there was one.
 	Epoch int64
 }
 
@@ -112,8 +112,8 @@ type Table struct {
 	ended map[string]bool
 	// ending is closed, and made anew, whenever a scope is added to ended.
 	ending chan struct{}
-	// epochs of the memberships that there were, by scope.
-	epochs map[string]map[Key]int64
+	// epoch is the highest that a membership had that is forgotten.
+	epoch int64
 	// lastLeave is when a sandbox's interface was last left as a full member.
 	lastLeave time.Time
 	pacer     pacer
@@ -154,7 +154,7 @@ func NewTable(opts TableOptions) *Table {
 		byID:      map[*rdma.ID]*port{},
 		ended:     map[string]bool{},
 		ending:    make(chan struct{}),
-		epochs:    map[string]map[Key]int64{},
+		epoch:     opts.EpochBase,
 		pacer:     pacer{interval: opts.JoinInterval, burst: opts.JoinBurst, next: map[stream]time.Time{}},
 	}
 }
@@ -246,7 +246,6 @@ func (t *Table) Apply(wanted []Wanted) {
 	for scope := range t.ended {
 		if !scopes[scope] {
 			delete(t.ended, scope) // whoever makes the lists has seen its end
-			delete(t.epochs, scope)
 		}
 	}
 	for key, s := range t.slots {
@@ -313,7 +312,6 @@ func (t *Table) LeaveScope(ctx context.Context, scope string) error {
 		}
 	}
 	t.mu.Lock()
-	delete(t.epochs, scope)
 	settled := t.lastLeave.Add(t.opts.LeaveSettle)
 	t.mu.Unlock()
 	if wait := time.Until(settled); wait > 0 {
