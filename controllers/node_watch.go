@@ -35,6 +35,7 @@ type inventoryWatch struct {
 	ended   map[string]bool      // scopes that are not to be watched any more
 	changed map[string]bool      // scopes, since the last take
 	closed  bool
+	over    chan struct{} // closed with closed
 	work    sync.WaitGroup
 }
 
@@ -44,6 +45,7 @@ const deviceScope = "devices"
 func newInventoryWatch(host *rdma.Host, nodeNetNS string, wake func(), log logr.Logger) *inventoryWatch {
 	return &inventoryWatch{
 		host: host, nodeNetNS: nodeNetNS, wake: wake, log: log,
+		over:  make(chan struct{}),
 		links: map[string]*rdma.Watch{}, failed: map[string]time.Time{}, ended: map[string]bool{}, changed: map[string]bool{},
 	}
 }
@@ -124,6 +126,10 @@ func (i *inventoryWatch) follow(scope string, w *rdma.Watch) {
 	i.work.Go(func() {
 		for range w.Changed() {
 			i.mark(scope)
+			select { // a pod may change its network all the time
+			case <-i.over:
+			case <-time.After(toldListing):
+			}
 		}
 		err := w.Err()
 		if err == nil {
@@ -210,7 +216,10 @@ func (i *inventoryWatch) keep(scopes map[string]bool) {
 // closeAll ends all watches, for good.
 func (i *inventoryWatch) closeAll() {
 	i.mu.Lock()
-	i.closed = true
+	if !i.closed {
+		i.closed = true
+		close(i.over)
+	}
 	devices := i.devices
 	i.devices = nil
 	i.mu.Unlock()

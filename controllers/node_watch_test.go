@@ -3,7 +3,9 @@ package controllers
 import (
 	"errors"
 	"net/netip"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -174,4 +176,40 @@ func TestWatchFailsAndIsTriedAgain(t *testing.T) {
 	if !w.watch.watchLinks("late", "/late", now.Add(watchRetry)) {
 		t.Error("not tried again")
 	}
+}
+
+// A pod that changes its network all the time has the node planned no more often
+// than it would be listed; the first change is told at once.
+func TestStormOfChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		node := rdmatest.NewFabric().AddNode("n")
+		node.AddNetNS("/ns")
+		node.AddPlainInterface("/ns", "net1")
+		var woken atomic.Int64
+		watch := newInventoryWatch(node.Host(), "", func() { woken.Add(1) }, logr.Discard())
+		if !watch.watchLinks("pod", "/ns", time.Now()) {
+			t.Fatal("it isn't watched")
+		}
+		const storm, every = 2 * time.Second, 5 * time.Millisecond
+		for i := range storm / every {
+			node.SetInterface("/ns", "net1", i%2 == 1)
+			synctest.Wait()
+			if i == 0 && woken.Load() != 1 {
+				t.Error("the first change isn't told at once")
+			}
+			time.Sleep(every)
+		}
+		if n := woken.Load(); n < 5 || n > int64(storm/toldListing)+1 {
+			t.Errorf("woken %d times in %v", n, storm)
+		}
+		time.Sleep(2 * toldListing)
+		synctest.Wait()
+		before := woken.Load()
+		node.SetInterface("/ns", "net1", false)
+		synctest.Wait()
+		if n := woken.Load() - before; n != 1 {
+			t.Errorf("woken %d times by the next change", n)
+		}
+		watch.closeAll()
+	})
 }
