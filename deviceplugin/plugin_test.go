@@ -190,6 +190,25 @@ func TestMissingNodes(t *testing.T) {
 	wait(t, "rdma_cm is noticed", func() bool { return k.allocatable("rdma/cm") == 1000 && w.problemCount() == 0 })
 }
 
+// What nothing tells of is seen at the next periodic look.
+func TestPeriodicUpdate(t *testing.T) {
+	w := newWorld(t)
+	w.addAttribute("class/infiniband/rxe0/device/uevent", "DRIVER=mlx5_core\nPCI_ID=15B3:1017\nPCI_SLOT_NAME=0000:3b:00.0\n")
+	w.configure(`{"periodicUpdateInterval": 1, "configList": [{"resourceName": "a", "exposeUMAD": true, "selectors": {"vendors": ["15b3"]}}]}`)
+	k, _ := running(t, w, "rdma/a")
+	w.addAttribute("class/infiniband_mad/umad3/ibdev", "rxe0\n")
+	wait(t, "the umad node is handed out", func() bool {
+		got, err := k.api("rdma/a").Allocate(t.Context(), allocate("rxe0-0"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		nodes := got.ContainerResponses[0].Devices
+		return len(nodes) == 2 && nodes[0].HostPath == "/dev/infiniband/uverbs0" && nodes[1].HostPath == "/dev/infiniband/umad3"
+	})
+	w.addAttribute("class/infiniband/rxe1/device/uevent", "PCI_ID=15B3:1018\n")
+	wait(t, "the other device, too", func() bool { return k.allocatable("rdma/a") == 2000 })
+}
+
 func TestNoUVerbs(t *testing.T) {
 	without := softRoCE("rxe0")
 	without.UVerbs, without.NodeGUID = "", ""

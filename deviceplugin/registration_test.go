@@ -1,14 +1,19 @@
 package deviceplugin
 
 import (
+	"context"
 	"errors"
 	"net"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
 )
 
 func registered(p *Plugin) bool {
@@ -200,4 +205,35 @@ func TestSocketPathTooLong(t *testing.T) {
 	if _, err := s.listen(filepath.Join(w.root, "absent")); !errors.Is(err, syscall.ENOENT) {
 		t.Errorf("no folder: %v", err)
 	}
+}
+
+// The kernel's notification comes before the next look would.
+func TestWatchDir(t *testing.T) {
+	dir := t.TempDir()
+	ctx, cancel := context.WithCancel(t.Context())
+	changed, over := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(over)
+		watchDir(ctx, dir, logr.Discard(), func() {
+			select {
+			case changed <- struct{}{}:
+			case <-ctx.Done():
+			}
+		})
+	}()
+	quickest := time.Hour
+	for i := range 3 {
+		<-changed // the watch, a look or a notification: the next look is a second away
+		begun := time.Now()
+		if err := os.WriteFile(filepath.Join(dir, strconv.Itoa(i)), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		<-changed
+		quickest = min(quickest, time.Since(begun))
+	}
+	if quickest > lookInterval/2 {
+		t.Errorf("told of a new file after %v", quickest)
+	}
+	cancel()
+	<-over
 }

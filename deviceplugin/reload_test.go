@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // A change is in force at once, for open streams too.
@@ -163,13 +164,16 @@ func TestNothingIsLeft(t *testing.T) {
 		}
 		return len(entries)
 	}
+	quickest := time.Hour
 	cycle := func() {
 		_, stop := w.start()
 		wait(t, "in full", func() bool { return k.allocatable("rdma/a") == 2000 && k.allocatable(GateResource) == 1000 })
 		if _, err := k.api("rdma/a").Allocate(t.Context(), allocate("rxe0-0")); err != nil {
 			t.Error(err)
 		}
+		begun := time.Now()
 		stop()
+		quickest = min(quickest, time.Since(begun))
 		wait(t, "kubelet noticed", func() bool { return len(k.endpoints("rdma/a")) == 0 && len(k.endpoints(GateResource)) == 0 })
 	}
 	cycle() // the runtime's poller, gRPC's own
@@ -178,6 +182,9 @@ func TestNothingIsLeft(t *testing.T) {
 		cycle()
 	}
 	wait(t, "descriptors as before", func() bool { return descriptors() <= before })
+	if quickest >= stopGrace {
+		t.Errorf("each end took %v or more: it waits for kubelet's streams", quickest)
+	}
 	if got := k.sockets(); len(got) != 1 {
 		t.Errorf("sockets %v, want kubelet's alone", got)
 	}
@@ -196,6 +203,7 @@ func TestNothingIsLeft(t *testing.T) {
 // a moment only.
 func TestStopWhileAStartWaits(t *testing.T) {
 	w := newWorld(t)
+	w.options.PreStartTimeout = 30 * time.Second
 	k := startKubelet(t, w.root, false)
 	_, stop := w.start()
 	wait(t, "in full", func() bool { return k.allocatable(nic) == 2000 })
@@ -205,7 +213,11 @@ func TestStopWhileAStartWaits(t *testing.T) {
 	api := k.api(nic)
 	go func() { answer <- preStart(t, api, "rxe0-0") }()
 	<-entered
+	begun := time.Now()
 	stop()
+	if took := time.Since(begun); took > w.options.PreStartTimeout/2 {
+		t.Errorf("the end took %v", took)
+	}
 	if err := <-answer; err == nil {
 		t.Error("the container was let start")
 	}

@@ -22,6 +22,7 @@ type world struct {
 	fabric  *rdmatest.Fabric
 	node    *rdmatest.Node
 	root    string // kubelet's
+	sysfs   string
 	options Options
 
 	mu       sync.Mutex
@@ -40,10 +41,11 @@ func newWorld(t testing.TB) *world {
 	w.node.AddNIC("rxe0", "eth0", netip.MustParsePrefix("10.0.0.2/24"))
 	w.node.AddNIC("rxe1", "eth1", netip.MustParsePrefix("10.0.1.2/24"))
 	dir := t.TempDir()
+	w.sysfs = filepath.Join(dir, "sys")
 	w.options = Options{
 		Host: w.node.Host(), Gate: w, KubeletRoot: w.root,
 		StateDir: filepath.Join(dir, "allocations"), CDIDir: filepath.Join(dir, "cdi"),
-		Sysfs: os.DirFS(dir), DevDir: filepath.Join(dir, "infiniband"),
+		Sysfs: os.DirFS(w.sysfs), DevDir: filepath.Join(dir, "infiniband"),
 		OnConfig: func(err error) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
@@ -150,6 +152,18 @@ func (w *world) addNode(name string) {
 		w.t.Fatal(err)
 	}
 	if err := os.WriteFile(filepath.Join(w.options.DevDir, name), nil, 0o600); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// addAttribute makes a file of sysfs.
+func (w *world) addAttribute(path, text string) {
+	w.t.Helper()
+	path = filepath.Join(w.sysfs, path)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		w.t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 		w.t.Fatal(err)
 	}
 }
