@@ -66,6 +66,7 @@ type NodeRecord struct {
 	nodeUID  types.UID
 	nodeRead bool // nodeUID is from after the last reread
 	failures int
+	edited   time.Time // when an edit was, or is to be, answered last
 }
 
 // recordEntry is one entry and why it is there: neither begun nor inherited is

@@ -2,6 +2,7 @@ package controllers
 
 import (
 	"context"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -65,12 +66,28 @@ func (r *NodeRecord) nodeMade() {
 	r.signal()
 }
 
-// outdated reports, once, that what is known of the API's objects isn't so any
-// more. Of the writing goroutine alone.
-func (r *NodeRecord) outdated() bool {
+// editInterval is the shortest time between two answers to edits of the object:
+// whoever edits it all the time, another agent of the same node for instance,
+// isn't answered as fast as the API server can.
+const editInterval = time.Second
+
+// outdated tells, once, that what is known of the API's objects isn't so any
+// more, and when to read it anew: at once, but for edits that follow another.
+// Of the writing goroutine alone.
+func (r *NodeRecord) outdated() (at time.Time, outdated bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	outdated := r.newNode || r.observed.outdates(r.object)
+	at = time.Now()
+	outdated = r.newNode || r.observed.outdates(r.object)
+	if outdated && !r.newNode && !r.observed.deleted {
+		switch again := r.edited.Add(editInterval); {
+		case at.Before(r.edited): // to be answered then
+			at = r.edited
+		case at.Before(again):
+			at = again
+		}
+		r.edited = at
+	}
 	r.newNode, r.observed = false, nil
-	return outdated
+	return at, outdated
 }

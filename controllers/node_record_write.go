@@ -33,8 +33,8 @@ func (r *NodeRecord) Start(ctx context.Context) error {
 		case <-r.wake:
 		case <-timer.C:
 		}
-		if r.outdated() {
-			reread = time.Now()
+		if at, outdated := r.outdated(); outdated && at.Before(reread) {
+			reread = at
 		}
 		r.mu.Lock()
 		next := r.due

@@ -3,9 +3,12 @@ package agent_test
 import (
 	"context"
 	"fmt"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -214,4 +217,31 @@ func TestDeletedObjectIsMadeAnewAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.wantEntries("held 1/1")
+}
+
+// Somebody else who writes the node's object all the time, a second agent for
+// instance, is answered once in a while, not as fast as the API server can.
+func TestAnotherWriterIsNoRace(t *testing.T) {
+	w := newWorld(t)
+	w.start()
+	w.wantNodeCondition(v1alpha1.ConditionRDMAReady, metav1.ConditionTrue, v1alpha1.ReasonSimulated)
+	answered := 0
+	for start := time.Now(); time.Since(start) < 4*time.Second; {
+		node, err := w.multicastNode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if node.Status.BootID == "another" {
+			continue
+		}
+		node.Status.BootID = "another"
+		if err := cluster.admin.Status().Update(t.Context(), node); err == nil {
+			answered++
+		} else if !apierrors.IsConflict(err) {
+			t.Fatal(err)
+		}
+	}
+	if answered < 2 || answered > 10 {
+		t.Errorf("the agent wrote the object %d times in 4 s", answered)
+	}
 }
