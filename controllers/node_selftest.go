@@ -161,19 +161,24 @@ func (n *NodeSelfTest) test(ctx context.Context, i testedInterface) {
 	if err != nil && !errors.As(err, &s.problem) {
 		s.problem = &rdma.Problem{Reason: rdma.ReasonSelfTestFailed, Device: i.device, Port: i.port, Interface: i.name, Err: err}
 	}
+	if s.failed >= selfTestTries && s.problem != nil && s.problem.Reason.Temporary() {
+		s.problem = before // which isn't over yet
+	}
 	s.tries++
 	if s.failed++; s.problem == nil || s.problem.Reason.Temporary() {
 		s.failed = 0
 	}
-	s.done = s.problem == nil || s.failed >= selfTestTries
+	// An administrator may choose another version than RoCE v1 at any time.
+	s.done = s.problem == nil || (s.failed >= selfTestTries && s.problem.Reason != rdma.ReasonRoCEv1)
+	settled := s.problem == nil || s.failed == selfTestTries
 	s.due = time.Now().Add(wait.Jitter(min(firstSelfTestRetry<<min(s.tries-1, 10), longestSelfTestRetry), 0.5))
-	if s.done {
+	if settled {
 		n.Metrics.selfTested(s.problem == nil)
 	}
 	switch {
 	case s.problem == nil:
 		n.Log.Info("self-test passed", "interface", i.name, "device", i.device, "group", n.Group)
-	case s.done, before == nil:
+	case settled, before == nil:
 		n.Log.Info("self-test failed", "interface", i.name, "device", i.device, "group", n.Group,
 			"reason", s.problem.Reason, "message", oneLine(s.problem.Error()), "triedAgain", !s.done)
 	}
@@ -188,10 +193,10 @@ func (n *NodeSelfTest) results() (problems []*rdma.Problem, passed int, pending 
 		switch {
 		case s.done && s.problem == nil:
 			passed++
-		case s.done, s.problem != nil && s.problem.Reason.Temporary():
+		case s.failed >= selfTestTries, s.problem != nil && s.problem.Reason.Temporary():
 			problems = append(problems, s.problem)
 		}
-		pending = pending || !s.done
+		pending = pending || (!s.done && s.failed < selfTestTries)
 	}
 	slices.SortFunc(problems, func(a, b *rdma.Problem) int { return strings.Compare(a.Interface, b.Interface) })
 	return problems, passed, pending

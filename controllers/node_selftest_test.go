@@ -90,6 +90,9 @@ func TestSelfTestFails(t *testing.T) {
 			t.Fatalf("problems are %v", problems)
 		}
 		wantSelfTested(t, n.settle(t, 0), metav1.ConditionFalse, v1alpha1.ReasonSelfTestFailed, "eth1 (old0 port 1)", "RoCE v1")
+		node.RemoveDevice("old0") // or an administrator chooses RoCE v2
+		node.AddDevice("old0", "eth1")
+		wantSelfTested(t, n.settle(t, 2*longestSelfTestRetry), metav1.ConditionTrue, v1alpha1.ReasonSelfTestPassed)
 	})
 }
 
