@@ -24,7 +24,9 @@ const (
 	runtimeCRIO = "cri-o"
 
 	reconnectFirst = 200 * time.Millisecond
-	reconnectMax   = 5 * time.Second
+	// reconnectMax is short: a pod that ends meanwhile is left after its network
+	// has gone, and dialling a socket that isn't there costs nothing.
+	reconnectMax = time.Second
 )
 
 // followNRI keeps a plugin connected until ctx ends: the socket goes and comes

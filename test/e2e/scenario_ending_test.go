@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -100,6 +101,7 @@ func containerdRestarted(t *testing.T, c *cluster) {
 	pid := c.podProcess(t, "older")
 
 	changes := c.switchLogFromNow(t)
+	sessions := c.nriSessions(t)
 	c.stop(t, c.containerd)
 	c.startContainerd(t)
 	c.awaitContainerd(t)
@@ -110,10 +112,26 @@ func containerdRestarted(t *testing.T, c *cluster) {
 	if deleted, err := changes.deletions(group(19)); err != nil || len(deleted) > 0 {
 		t.Errorf("the switch saw a leave: %q, %v", deleted, err)
 	}
+	c.eventually(t, "the agent to hear of sandboxes again", func() error {
+		if now := c.nriSessions(t); now <= sessions {
+			return fmt.Errorf("%d sessions of NRI, as before the restart", now)
+		}
+		return nil
+	})
 
 	c.deletePod(t, "older")
 	c.eventually(t, "the pod to be gone", func() error { return c.gone(pod) })
 	c.leftOnSwitch(t, group(19))
+}
+
+// nriSessions counts how often the agent has begun to follow NRI.
+func (c *cluster) nriSessions(t *testing.T) int {
+	t.Helper()
+	log, err := os.ReadFile(c.agent.log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Count(string(log), "Following sandboxes through NRI")
 }
 
 func containerCrash(t *testing.T, c *cluster) {
