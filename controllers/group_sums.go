@@ -39,8 +39,9 @@ func entriesOf(g *v1alpha1.MulticastGroup, nodes []v1alpha1.MulticastNode) []nod
 }
 
 // sum counts nodes. An entry without members is one that is about to go. One
-// that speaks about an earlier generation counts as not joined yet.
-func sum(g *v1alpha1.MulticastGroup, entries []nodeEntry) v1alpha1.NodeCounts {
+// that speaks about an earlier generation counts as it is: an edit that changes
+// nothing about memberships must not look as if all were lost. See answered.
+func sum(entries []nodeEntry) v1alpha1.NodeCounts {
 	var n v1alpha1.NodeCounts
 	for _, e := range entries {
 		if e.Members == 0 {
@@ -50,7 +51,7 @@ func sum(g *v1alpha1.MulticastGroup, entries []nodeEntry) v1alpha1.NodeCounts {
 		switch {
 		case e.Failing > 0:
 			n.Failing++
-		case e.Joined >= e.Members && e.Generation >= g.Generation:
+		case e.Joined >= e.Members:
 			n.Joined++
 		}
 	}
@@ -58,7 +59,20 @@ func sum(g *v1alpha1.MulticastGroup, entries []nodeEntry) v1alpha1.NodeCounts {
 	return n
 }
 
-// readiness is the group's condition Ready.
+// answered is the generation that every node which counts has answered.
+func answered(g *v1alpha1.MulticastGroup, entries []nodeEntry) int64 {
+	generation := g.Generation
+	for _, e := range entries {
+		if e.Members > 0 && e.Generation > 0 {
+			generation = min(generation, e.Generation)
+		}
+	}
+	return generation
+}
+
+// readiness is the group's condition Ready. After an edit it goes on telling
+// how things stand, with the observedGeneration that all nodes have answered:
+// whoever waits for the edit to be in force, as kubectl wait does, compares it.
 func readiness(g *v1alpha1.MulticastGroup, accepted bool, n v1alpha1.NodeCounts, entries []nodeEntry) metav1.Condition {
 	c := metav1.Condition{
 		Type:               v1alpha1.ConditionReady,
@@ -70,6 +84,9 @@ func readiness(g *v1alpha1.MulticastGroup, accepted bool, n v1alpha1.NodeCounts,
 		c.Reason, c.Message = v1alpha1.ReasonLeaving, leavingMessage(entries)
 	case !accepted:
 		c.Reason, c.Message = v1alpha1.ReasonNotAccepted, "see the condition Accepted"
+	case n.Desired == 0 && g.Spec.Nodes != nil:
+		// Not True: the nodes may not have answered yet.
+		c.Reason, c.Message = v1alpha1.ReasonNoMembers, noMembersMessage(g)
 	case n.Desired == 0:
 		c.Status, c.Reason, c.Message = metav1.ConditionTrue, v1alpha1.ReasonNoMembers, noMembersMessage(g)
 	case n.Failing > 0:
@@ -79,6 +96,9 @@ func readiness(g *v1alpha1.MulticastGroup, accepted bool, n v1alpha1.NodeCounts,
 	default:
 		c.Status, c.Reason, c.Message = metav1.ConditionTrue, v1alpha1.ReasonAllJoined, fmt.Sprintf("joined on %d of %d nodes", n.Joined, n.Desired)
 	}
+	if g.DeletionTimestamp.IsZero() && accepted {
+		c.ObservedGeneration = answered(g, entries)
+	}
 	return c
 }
 
@@ -86,7 +106,7 @@ func readiness(g *v1alpha1.MulticastGroup, accepted bool, n v1alpha1.NodeCounts,
 func noMembersMessage(g *v1alpha1.MulticastGroup) string {
 	message := "no membership is wanted: no pod asks for it, or only ones that may not have it (see their conditions)"
 	if g.Spec.Nodes != nil {
-		message += ", and spec.nodes selects no node that has an agent"
+		message += ", and spec.nodes selects no node that has an agent and an RDMA interface, or none has answered yet"
 	}
 	return message
 }
@@ -146,7 +166,7 @@ func statusOf(g, holder *v1alpha1.MulticastGroup, sharers []string, entries []no
 			meta.RemoveStatusCondition(&status.Conditions, v1alpha1.ConditionEthernetAddressUnique)
 		}
 	}
-	n := sum(g, entries)
+	n := sum(entries)
 	status.Nodes = &n
 	meta.SetStatusCondition(&status.Conditions, readiness(g, holder == nil, n, entries))
 	return status

@@ -36,6 +36,8 @@ func TestStatusOf(t *testing.T) {
 		ready    metav1.ConditionStatus
 		reason   string
 		messages []string
+		// generation that is observed; 0: the group's.
+		generation int64
 	}{
 		"nobody asks": {
 			counts: v1alpha1.NodeCounts{Summary: "0/0"}, ready: metav1.ConditionTrue, reason: v1alpha1.ReasonNoMembers,
@@ -57,7 +59,8 @@ func TestStatusOf(t *testing.T) {
 		},
 		"numbers of an earlier generation": {
 			nodes:  []v1alpha1.MulticastNode{entry("n1", 1, 1, 0, ""), older},
-			counts: v1alpha1.NodeCounts{Summary: "1/2", Desired: 2, Joined: 1}, ready: metav1.ConditionFalse, reason: v1alpha1.ReasonJoining,
+			counts: v1alpha1.NodeCounts{Summary: "2/2", Desired: 2, Joined: 2}, ready: metav1.ConditionTrue, reason: v1alpha1.ReasonAllJoined,
+			generation: 1,
 		},
 		"a node that refuses": { // to be a member by itself, say
 			nodes:  []v1alpha1.MulticastNode{entry("n1", 1, 0, 1, "the group's interfaceSelector selects none of the node's interfaces"), entry("n2", 1, 1, 0, "")},
@@ -89,12 +92,15 @@ func TestStatusOf(t *testing.T) {
 			if tc.deleted {
 				g = deleting(g)
 			}
+			if tc.generation == 0 {
+				tc.generation = g.Generation
+			}
 			got := statusOf(&g, holder, nil, entriesOf(&g, tc.nodes))
 			if diff := cmp.Diff(&tc.counts, got.Nodes); diff != "" {
 				t.Errorf("nodes (-want +got):\n%s", diff)
 			}
 			ready := meta.FindStatusCondition(got.Conditions, v1alpha1.ConditionReady)
-			if ready == nil || ready.Status != tc.ready || ready.Reason != tc.reason || ready.ObservedGeneration != g.Generation {
+			if ready == nil || ready.Status != tc.ready || ready.Reason != tc.reason || ready.ObservedGeneration != tc.generation {
 				t.Fatalf("Ready is %+v, want %s %s", ready, tc.ready, tc.reason)
 			}
 			for _, want := range tc.messages {
@@ -122,7 +128,7 @@ func TestNoMembersMessage(t *testing.T) {
 	}
 	g.Spec.Nodes = &v1alpha1.NodeMembers{}
 	status := statusOf(&g, nil, nil, nil)
-	if c := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionReady); c.Reason != v1alpha1.ReasonNoMembers || !strings.Contains(c.Message, nodes) {
+	if c := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionReady); c.Status != metav1.ConditionFalse || c.Reason != v1alpha1.ReasonNoMembers || !strings.Contains(c.Message, nodes) {
 		t.Errorf("condition %+v", c)
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"strings"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // ENOTSUPP is the kernel's internal "operation is not supported", which rdma_cm
@@ -57,9 +59,13 @@ func (e *OpError) Error() string {
 	}
 	b.WriteString(": ")
 	var errno syscall.Errno
-	if errors.As(e.Err, &errno) && errno == ENOTSUPP {
+	switch known := errors.As(e.Err, &errno); {
+	case known && errno == ENOTSUPP:
 		b.WriteString("not supported by this kind of port (ENOTSUPP 524)")
-	} else {
+	case known && unix.ErrnoName(errno) != "":
+		// The name is what documentation is searched for.
+		b.WriteString(e.Err.Error() + " (" + unix.ErrnoName(errno) + ")")
+	default:
 		b.WriteString(e.Err.Error())
 	}
 	return b.String()

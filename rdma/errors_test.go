@@ -13,12 +13,12 @@ func TestOpErrorText(t *testing.T) {
 		err  *OpError
 		want string
 	}{
-		{&OpError{Op: "leave", Group: group, Interface: "net1", Addr: addr, Err: syscall.ENXIO}, "rdma: leave 239.1.1.7 on net1 (10.0.0.2): no such device or address"},
+		{&OpError{Op: "leave", Group: group, Interface: "net1", Addr: addr, Err: syscall.ENXIO}, "rdma: leave 239.1.1.7 on net1 (10.0.0.2): no such device or address (ENXIO)"},
 		{&OpError{Op: "join", Group: group, Addr: addr, Err: ENOTSUPP}, "rdma: join 239.1.1.7 on 10.0.0.2: not supported by this kind of port (ENOTSUPP 524)"},
-		{&OpError{Op: "join", Group: netip.MustParseAddr("ff15:a01b::7"), Verbatim: true, Interface: "ib0", Addr: addr, Err: syscall.EADDRNOTAVAIL}, "rdma: join MGID ff15:a01b::7 on ib0 (10.0.0.2): cannot assign requested address"},
-		{&OpError{Op: "read link layer", Interface: "net1", Err: syscall.EIO}, "rdma: read link layer on net1: input/output error"},
+		{&OpError{Op: "join", Group: netip.MustParseAddr("ff15:a01b::7"), Verbatim: true, Interface: "ib0", Addr: addr, Err: syscall.EADDRNOTAVAIL}, "rdma: join MGID ff15:a01b::7 on ib0 (10.0.0.2): cannot assign requested address (EADDRNOTAVAIL)"},
+		{&OpError{Op: "read link layer", Interface: "net1", Err: syscall.EIO}, "rdma: read link layer on net1: input/output error (EIO)"},
 		{&OpError{Op: "open", Path: "/dev/infiniband/rdma_cm", Err: ErrUnavailable}, "rdma: open /dev/infiniband/rdma_cm: no rdma_cm in this kernel: is the module rdma_ucm loaded?"},
-		{&OpError{Op: "join", Group: group, Err: &refusal{"joined on this id already", syscall.EADDRINUSE}}, "rdma: join 239.1.1.7: joined on this id already: address already in use"},
+		{&OpError{Op: "join", Group: group, Err: &refusal{"joined on this id already", syscall.EADDRINUSE}}, "rdma: join 239.1.1.7: joined on this id already: address already in use (EADDRINUSE)"},
 	} {
 		if got := tt.err.Error(); got != tt.want {
 			t.Errorf("got  %q\nwant %q", got, tt.want)

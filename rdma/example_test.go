@@ -127,7 +127,7 @@ func ExampleChannel_Next() {
 	}
 	// Output:
 	// joined, MLID 0xc001
-	// rdma: keep membership of 239.1.1.7 on ib0 (10.1.0.2): network dropped connection on reset
+	// rdma: keep membership of 239.1.1.7 on ib0 (10.1.0.2): network dropped connection on reset (ENETRESET)
 	// joined, MLID 0xc001
 }
 
@@ -291,5 +291,5 @@ func ExampleOpError() {
 	fmt.Println(err)
 	// Output:
 	// leave 239.1.1.7 on rdma0
-	// rdma: leave 239.1.1.7 on rdma0 (10.0.0.2): not joined on this id: cannot assign requested address
+	// rdma: leave 239.1.1.7 on rdma0 (10.0.0.2): not joined on this id: cannot assign requested address (EADDRNOTAVAIL)
 }

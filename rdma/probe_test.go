@@ -25,7 +25,7 @@ func TestProblemText(t *testing.T) {
 		"rdma: net1 (mlx5_0 port 1): RoCE v1, where leaving a group takes away somebody else's IGMP membership":           {Reason: ReasonRoCEv1, Device: "mlx5_0", Port: 1, Interface: "net1"},
 		"rdma: mlx5_0: no uverbs device, so that no program can attach to a group":                                        {Reason: ReasonNoVerbs, Device: "mlx5_0"},
 		"rdma: open /dev/infiniband/rdma_cm: no rdma_cm in this kernel: is the module rdma_ucm loaded?":                   {Reason: ReasonNoRDMACM, Err: &OpError{Op: "open", Path: sys.CMPath, Err: ErrUnavailable}},
-		"rdma: ib0: not ready yet: join 239.1.1.7 on ib0: cannot assign requested address":                                {Reason: ReasonNotReady, Interface: "ib0", Err: &OpError{Op: "join", Group: netip.MustParseAddr("239.1.1.7"), Interface: "ib0", Err: syscall.EADDRNOTAVAIL}},
+		"rdma: ib0: not ready yet: join 239.1.1.7 on ib0: cannot assign requested address (EADDRNOTAVAIL)":                {Reason: ReasonNotReady, Interface: "ib0", Err: &OpError{Op: "join", Group: netip.MustParseAddr("239.1.1.7"), Interface: "ib0", Err: syscall.EADDRNOTAVAIL}},
 		"rdma: rxe0 port 1: this kernel leaves another group than it is told to (5.10 to 5.15.21 do): 1 users, want none": {Reason: ReasonWrongGroupLeft, Device: "rxe0", Port: 1, Err: errors.New("1 users, want none")},
 	} {
 		if got := p.Error(); got != want {
@@ -99,7 +99,7 @@ func TestProbe(t *testing.T) {
 		{"a device without ports", sys.Device{UVerbs: "uverbs0"}, nil, nil},
 		{"no rdma_cm", sys.Device{Ports: []sys.Port{rocePort("RoCE v2")}}, func(s *scripted) { s.openErr = syscall.ENXIO },
 			[]string{
-				"NoRDMACM rdma: open /dev/infiniband/rdma_cm: no rdma_cm in this kernel: is the module rdma_ucm loaded?: no such device or address",
+				"NoRDMACM rdma: open /dev/infiniband/rdma_cm: no rdma_cm in this kernel: is the module rdma_ucm loaded?: no such device or address (ENXIO)",
 				"NoVerbs rdma: mlx5_0: no uverbs device, so that no program can attach to a group",
 			}},
 	} {

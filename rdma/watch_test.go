@@ -84,7 +84,7 @@ func TestWatchThatEndsByItself(t *testing.T) {
 		err  error
 		want string
 	}{
-		"with an error":  {syscall.ENOBUFS, "rdma: watch network interfaces: no buffer space available"},
+		"with an error":  {syscall.ENOBUFS, "rdma: watch network interfaces: no buffer space available (ENOBUFS)"},
 		"without reason": {nil, "rdma: watch network interfaces: the kernel tells of no more changes"},
 	} {
 		for source := range 2 {

@@ -16,7 +16,8 @@ const (
 	// pod's condition GroupsJoined as well.
 	ReasonAllJoined = "AllJoined"
 	// ReasonNoMembers (True): no membership is wanted: no pod asks for it, or
-	// only pods that may not have it, and spec.nodes selects no node.
+	// only pods that may not have it. With spec.nodes it is False: they select
+	// no node, or none has answered yet.
 	ReasonNoMembers = "NoMembers"
 	// ReasonSomeFailing (False): on some nodes it can't be joined, or the node
 	// refuses to; the message names them and says why.
@@ -150,7 +151,7 @@ const (
 	// agent allows (--max-memberships-per-pod).
 	ReasonPodLimitReached = "PodLimitReached"
 	// ReasonNodeLimitReached (Refused): the node has as many memberships as its
-	// agent allows (--max-memberships-per-node).
+	// agent allows (--max-memberships-per-node), or takes part in 2,048 groups.
 	ReasonNodeLimitReached = "NodeLimitReached"
 	// ReasonJoinFailed (Failing): the kernel or the subnet manager refused the
 	// join, it had no answer within its deadline, or the membership was lost; it

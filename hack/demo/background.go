@@ -191,8 +191,8 @@ func serve(ctx context.Context, size clusterSize) (err error) {
 	}
 	introduction := fmt.Sprintf(`%d hollow nodes run on a simulated fabric, the last %d of them on InfiniBand.
 Pods on them have a network and no containers, so kubectl logs and exec don't work. A pod
-without a node gets one. There is no controller for Deployments, Jobs and namespaces:
-a namespace that is deleted stays Terminating.
+without a node gets one. There is no controller for Deployments, Jobs, quotas and namespaces:
+a ResourceQuota allows everything, a namespace that is deleted stays Terminating.
 
   export KUBECONFIG=%s
   kubectl apply -f config/samples

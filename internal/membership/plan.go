@@ -319,7 +319,7 @@ func (p *podPlan) named(group *Group, r Request, scope string, candidates Interf
 			continue
 		}
 		if !group.Selector.matches(iface) {
-			return "", nil, refuse(ReasonNotSelected, "the group's interfaceSelector doesn't select interface %s", r.Interface)
+			return "", nil, refuse(ReasonNotSelected, "the group's interfaceSelector doesn't select interface %s", describe(iface))
 		}
 		return scope, []rdma.Interface{iface}, nil
 	}
@@ -329,10 +329,10 @@ func (p *podPlan) named(group *Group, r Request, scope string, candidates Interf
 	return "", nil, refuse(ReasonInterfaceNotFound, "there is no interface %s in %s", r.Interface, where)
 }
 
-// among are the interfaces that match, by name, and the names of all.
+// among are the interfaces that match, by name, and what a selector sees of all.
 func (s Selector) among(interfaces []rdma.Interface) (found []rdma.Interface, all []string) {
 	for _, iface := range interfaces {
-		all = append(all, iface.Name)
+		all = append(all, describe(iface))
 		if s.matches(iface) {
 			found = append(found, iface)
 		}
@@ -340,6 +340,15 @@ func (s Selector) among(interfaces []rdma.Interface) (found []rdma.Interface, al
 	slices.SortFunc(found, func(a, b rdma.Interface) int { return strings.Compare(a.Name, b.Name) })
 	slices.Sort(all)
 	return found, all
+}
+
+// describe tells of an interface all that a selector looks at.
+func describe(iface rdma.Interface) string {
+	text := fmt.Sprintf("%s (%s, device %s", iface.Name, iface.LinkLayer, iface.Device)
+	for _, a := range iface.Addrs {
+		text += ", " + a.Addr().String()
+	}
+	return text + ")"
 }
 
 func (s Selector) matches(iface rdma.Interface) bool {

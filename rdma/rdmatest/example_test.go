@@ -48,7 +48,7 @@ func Example_infiniBand() {
 	fmt.Println("a member still:", joined)
 	// Output:
 	// ff12:4001:8001::f01:203 has MLID 0xc002, members [{Node:node-1 Device:mlx5_0 Full:true SendOnly:false}]
-	// rdma: keep membership of 239.1.2.3 on net1 (10.1.1.7): network dropped connection on reset
+	// rdma: keep membership of 239.1.2.3 on net1 (10.1.1.7): network dropped connection on reset (ENETRESET)
 	// a member still: false
 }
 
