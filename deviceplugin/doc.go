@@ -50,6 +50,10 @@
 // kubelet starts containers without asking while a plugin isn't registered: after
 // its own restart, until the registration some milliseconds later.
 //
+// While two instances run beside a kubelet before 1.37 that restarts, the older
+// one may register last. When it leaves, that kubelet has no endpoint of the
+// resource, and tells the newer one nothing: it has to be started again.
+//
 // In the exclusive mode of RDMA network namespaces a device that was moved into
 // a pod isn't visible from the node, so that it isn't listed until it is back.
 package deviceplugin

@@ -23,6 +23,8 @@ const (
 	maxSocketPath = 107
 	// stopGrace is how long calls under way may take when a socket is given up.
 	stopGrace = time.Second
+	// listenTime is the most between a socket's being made and its being served.
+	listenTime = time.Second
 	// registerTimeout is for one registration; kubelet calls back within it.
 	registerTimeout = 10 * time.Second
 )
@@ -102,24 +104,38 @@ func register(ctx context.Context, kubelet, resource string, e *endpoint) error 
 }
 
 // removeStaleSockets removes sockets of ours that nobody serves any more: those
-// of an agent that was killed. One that another instance serves stays.
+// of an agent that was killed. One that another instance serves stays, and so
+// does one that it is about to listen on, which refuses for that moment too.
 func removeStaleSockets(ctx context.Context, dir string) error {
 	paths, err := filepath.Glob(filepath.Join(dir, socketPrefix+"*.sock"))
 	if err != nil {
 		return err
 	}
-	var dialer net.Dialer
+	stale := refusing(ctx, paths)
+	if len(stale) == 0 || !pause(ctx, listenTime) {
+		return nil
+	}
 	var errs []error
+	for _, path := range refusing(ctx, stale) {
+		errs = append(errs, removeFile(path))
+	}
+	return errors.Join(errs...)
+}
+
+// refusing are the sockets that refuse a connection.
+func refusing(ctx context.Context, paths []string) []string {
+	var dialer net.Dialer
+	var out []string
 	for _, path := range paths {
 		if _, ok := identify(path); !ok {
 			continue
 		}
 		conn, err := dialer.DialContext(ctx, "unix", path)
 		if err == nil {
-			errs = append(errs, conn.Close())
+			_ = conn.Close() // nothing was written to it
 		} else if errors.Is(err, syscall.ECONNREFUSED) {
-			errs = append(errs, removeFile(path))
+			out = append(out, path)
 		}
 	}
-	return errors.Join(errs...)
+	return out
 }

@@ -59,10 +59,12 @@ type kubelet struct {
 
 	mu            sync.Mutex
 	plugins       map[string][]*plugin // by resource, the newest last
+	conns         []*grpc.ClientConn
 	devices       map[string][]*pluginapi.Device
 	registrations map[string]int
 	lists         map[string]int
 	refuse        error
+	silent        bool // takes registrations, and watches nothing
 }
 
 // plugin is an endpoint that kubelet is connected to.
@@ -115,10 +117,8 @@ func (k *kubelet) stop() {
 	k.server.Stop()
 	<-k.served
 	k.mu.Lock()
-	for _, list := range k.plugins {
-		for _, p := range list {
-			_ = p.conn.Close()
-		}
+	for _, conn := range k.conns {
+		_ = conn.Close()
 	}
 	k.plugins = map[string][]*plugin{}
 	k.mu.Unlock()
@@ -166,8 +166,15 @@ func (k *kubelet) Register(ctx context.Context, r *pluginapi.RegisterRequest) (*
 			return nil, fmt.Errorf("device plugin already connected: %s", r.Endpoint)
 		}
 	}
-	k.plugins[r.ResourceName] = append(k.plugins[r.ResourceName], p)
 	k.registrations[r.ResourceName]++
+	if k.silent {
+		return &pluginapi.Empty{}, p.conn.Close()
+	}
+	k.conns = append(k.conns, p.conn)
+	if k.byName {
+		k.plugins[r.ResourceName] = nil // the one before is still watched
+	}
+	k.plugins[r.ResourceName] = append(k.plugins[r.ResourceName], p)
 	k.run.Go(func() {
 		k.watch(r.ResourceName, p)
 		k.disconnect(r.ResourceName, p)
@@ -197,17 +204,16 @@ func (k *kubelet) watch(resource string, p *plugin) {
 func (k *kubelet) disconnect(resource string, p *plugin) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	_ = p.conn.Close()
 	list := k.plugins[resource]
-	i := slices.Index(list, p)
-	if k.byName {
-		i = len(list) - 1 // whichever it is that has the name
+	if k.byName && len(list) > 0 {
+		p = list[0] // whichever it is that has the name
+		_ = p.conn.Close()
 	}
-	if i >= 0 {
-		_ = list[i].conn.Close()
+	if i := slices.Index(list, p); i >= 0 {
 		k.plugins[resource] = slices.Delete(slices.Clone(list), i, i+1)
 	}
-	_ = p.conn.Close()
-	if len(k.plugins[resource]) == 0 || k.byName {
+	if len(k.plugins[resource]) == 0 {
 		delete(k.devices, resource)
 	}
 }
@@ -259,6 +265,12 @@ func (k *kubelet) api(resource string) pluginapi.DevicePluginClient {
 		k.t.Fatalf("%s has no endpoint", resource)
 	}
 	return list[len(list)-1].api
+}
+
+func (k *kubelet) setSilent(silent bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.silent = silent
 }
 
 func (k *kubelet) setRefuse(err error) {

@@ -64,6 +64,8 @@ type Plugin struct {
 	sysfs       sysfs
 	directories *directories
 	kubelet     *kubeletDir
+	// streamTimeout is the registrations'.
+	streamTimeout time.Duration
 
 	mu      sync.Mutex
 	serving map[string]*serving
@@ -141,6 +143,8 @@ func New(o Options) (*Plugin, error) {
 		directories: &directories{root: o.StateDir},
 		kubelet:     newKubeletDir(o.KubeletRoot, o.Log),
 		serving:     map[string]*serving{},
+
+		streamTimeout: defaultStreamTimeout,
 	}, nil
 }
 
@@ -187,7 +191,7 @@ func (p *Plugin) serve(ctx context.Context, resource string, next *snapshot) {
 	}
 	ctx, stop := context.WithCancel(ctx)
 	s := &serving{server: newServer(resource, &p.options, p.directories, next), stop: stop, stopped: make(chan struct{})}
-	s.registration = &registration{server: s.server, dir: p.kubelet, log: p.options.Log}
+	s.registration = &registration{server: s.server, dir: p.kubelet, log: p.options.Log, streamTimeout: p.streamTimeout}
 	p.serving[resource] = s
 	p.run.Add(1)
 	go func() {

@@ -11,9 +11,7 @@ import (
 )
 
 const (
-	// streamTimeout is how long kubelet may take from taking a registration to
-	// watching the list, which it does within it.
-	streamTimeout = 10 * time.Second
+	defaultStreamTimeout = 10 * time.Second
 	// After a failure or a registration that didn't last it is tried again after
 	// at least minRetry, twice as long each time, up to maxRetry, or at once when
 	// kubelet.sock is made anew.
@@ -28,6 +26,9 @@ type registration struct {
 	server *server
 	dir    *kubeletDir
 	log    logr.Logger
+	// streamTimeout is how long kubelet may take from taking a registration to
+	// watching the list, which it does within it.
+	streamTimeout time.Duration
 
 	mu    sync.Mutex
 	state registrationState
@@ -116,7 +117,7 @@ func (r *registration) once(ctx context.Context, kubelet socketID) (why string, 
 
 // serve returns when kubelet has to be told anew, and why.
 func (r *registration) serve(ctx context.Context, kubelet socketID, e *endpoint) (why string, err error) {
-	begun := time.NewTimer(streamTimeout)
+	begun := time.NewTimer(r.streamTimeout)
 	defer begun.Stop()
 	for {
 		changes := r.dir.changes()

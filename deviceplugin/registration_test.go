@@ -110,6 +110,18 @@ func TestTriesAgainWhenKubeletRefuses(t *testing.T) {
 	wait(t, "no socket of the attempts", func() bool { return len(k.sockets()) == 3 })
 }
 
+// A kubelet that takes a registration and comes to nothing is told again.
+func TestRegistersAgainWhenNobodyWatches(t *testing.T) {
+	w := newWorld(t)
+	w.tune = func(p *Plugin) { p.streamTimeout = 20 * time.Millisecond }
+	k := startKubelet(t, w.root, false)
+	k.setSilent(true)
+	w.start()
+	wait(t, "told twice", func() bool { n, _ := k.count(nic); return n >= 2 })
+	k.setSilent(false)
+	wait(t, "in full", func() bool { return k.allocatable(nic) == 2000 })
+}
+
 func TestSocketRemoved(t *testing.T) {
 	w := newWorld(t)
 	k := startKubelet(t, w.root, false)
@@ -132,9 +144,13 @@ func TestTwoInstances(t *testing.T) {
 			w := newWorld(t)
 			k := startKubelet(t, w.root, byName)
 			_, stopOld := w.start()
-			wait(t, "the old one in full", func() bool { return k.allocatable(nic) == 2000 })
+			wait(t, "the old one in full", func() bool { return k.allocatable(nic) == 2000 && k.allocatable(GateResource) == 1000 })
 			p, _ := w.start()
-			wait(t, "both", func() bool { return len(k.endpoints(nic)) == 2 && len(k.endpoints(GateResource)) == 2 })
+			wait(t, "both", func() bool {
+				n, lists := k.count(nic)
+				gates, _ := k.count(GateResource)
+				return n == 2 && lists == 2 && gates == 2 && registered(p)
+			})
 			if n, _ := k.count(nic); n != 2 {
 				t.Errorf("%d registrations of two instances: they push each other out", n)
 			}
@@ -143,12 +159,14 @@ func TestTwoInstances(t *testing.T) {
 				return registered(p) && len(k.endpoints(nic)) == 1 && len(k.endpoints(GateResource)) == 1 &&
 					k.allocatable(nic) == 2000 && k.allocatable(GateResource) == 1000 && len(k.sockets()) == 3
 			})
-			want := 2
+			least, most := 2, 2
 			if byName {
-				want = 3 // its endpoint went with the old one's
+				// Its endpoint went with the old one's; what that leaves behind may take
+				// the next one along once more.
+				least, most = 3, 5
 			}
-			if n, _ := k.count(nic); n != want {
-				t.Errorf("%d registrations, want %d", n, want)
+			if n, _ := k.count(nic); n < least || n > most {
+				t.Errorf("%d registrations, want %d to %d", n, least, most)
 			}
 		})
 	}

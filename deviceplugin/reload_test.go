@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 )
 
 // A change is in force at once, for open streams too.
@@ -210,7 +212,10 @@ func TestStopWhileAStartWaits(t *testing.T) {
 	entered := make(chan struct{})
 	w.setGate(waitForever(entered))
 	answer := make(chan error, 1)
-	api := k.api(nic)
+	// kubelet would give up by itself, its connection being lost with the list.
+	conn := dial(t, filepath.Join(k.dir, k.endpoints(nic)[0]))
+	defer conn.Close()
+	api := pluginapi.NewDevicePluginClient(conn)
 	go func() { answer <- preStart(t, api, "rxe0-0") }()
 	<-entered
 	begun := time.Now()

@@ -31,12 +31,14 @@ func (p *Plugin) Run(ctx context.Context) error {
 	if p.moved, err = openMoved(filepath.Join(p.options.StateDir, "interfaces.json")); err != nil {
 		p.options.Log.Error(err, "interfaces seen before aren't known")
 	}
-	if err := removeStaleSockets(ctx, p.kubelet.path); err != nil {
-		p.options.Log.Error(err, "sockets of an agent that was killed stay")
-	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer p.run.Wait()
 	defer cancel()
+	p.run.Go(func() {
+		if err := removeStaleSockets(ctx, p.kubelet.path); err != nil {
+			p.options.Log.Error(err, "sockets of an agent that was killed stay")
+		}
+	})
 
 	var configs chan loaded
 	if p.options.ConfigFile == "" {

@@ -23,6 +23,7 @@ type world struct {
 	node    *rdmatest.Node
 	root    string // kubelet's
 	sysfs   string
+	tune    func(*Plugin) // before it runs
 	options Options
 
 	mu       sync.Mutex
@@ -88,6 +89,9 @@ func (w *world) start() (p *Plugin, stop func()) {
 	p, err := New(o)
 	if err != nil {
 		w.t.Fatal(err)
+	}
+	if w.tune != nil {
+		w.tune(p)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
