@@ -33,7 +33,7 @@ func nodeMembers(t *testing.T, c *cluster) {
 	})
 	c.label(t, "b")
 	t.Cleanup(func() { c.label(t, nil) })
-	c.groupShows(t, "warm", "0/0", "True", v1alpha1.ReasonNoMembers)
+	c.groupShows(t, "warm", "0/0", "False", v1alpha1.ReasonNoMembers)
 	if err := memberOnce(0, podNIC); err != nil {
 		t.Error(err)
 	}
@@ -73,5 +73,5 @@ func nodeMembers(t *testing.T, c *cluster) {
 	c.eventually(t, "the node to leave", func() error { return memberOnce(0, podNIC) })
 	c.leftOnSwitch(t, warm)
 	c.entries(t, 0)
-	c.groupShows(t, "warm", "0/0", "True", v1alpha1.ReasonNoMembers)
+	c.groupShows(t, "warm", "0/0", "False", v1alpha1.ReasonNoMembers)
 }
