@@ -101,7 +101,6 @@ func (c *cluster) program(name string, args ...string) (*exec.Cmd, error) {
 	defer log.Close()
 	cmd := exec.Command(filepath.Join(c.s.programs, name), args...)
 	cmd.Stdout, cmd.Stderr = log, log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
