@@ -115,12 +115,14 @@ func (c *cluster) idleShare(ctx context.Context, agent *exec.Cmd) (row, error) {
 	return newRow("the idle agent's share of a core", percent/slowness, 0, "%", 0.2), nil
 }
 
-// quiet waits until the agent has used little processor time for three seconds.
+// quiet waits until the agent has used less than a tenth of the emulated
+// processor for nine seconds: reporting to all pods what they have takes a while.
 func quiet(ctx context.Context, agent *exec.Cmd) error {
 	last, err := processorTime(agent)
 	if err != nil {
 		return err
 	}
+	calm := 0
 	return eventually(ctx, 3*time.Minute, 3*time.Second, "the agent is idle", func() error {
 		now, err := processorTime(agent)
 		if err != nil {
@@ -128,8 +130,12 @@ func quiet(ctx context.Context, agent *exec.Cmd) error {
 		}
 		used := now - last
 		last = now
-		if used > 600*time.Millisecond {
+		if used > 300*time.Millisecond {
+			calm = 0
 			return fmt.Errorf("it used %v in three seconds", used)
+		}
+		if calm++; calm < 3 {
+			return fmt.Errorf("calm for %d s", 3*calm)
 		}
 		return nil
 	})
