@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/rdma-multicast/rdma-multicast/rdma"
 	"github.com/rdma-multicast/rdma-multicast/rdma/internal/sys"
 	"github.com/rdma-multicast/rdma-multicast/rdma/rdmatest/internal/sa"
 )
@@ -138,7 +139,7 @@ func (i *ipoib) remove() {
 // mapMGID is the MGID of a group on an interface with that broadcast address
 // (cma_set_mgid, ip_ib_mc_map, ipv6_ib_mc_map).
 func mapMGID(group groupAddr, ps uint16, broadcast [20]byte) netip.Addr {
-	if group.verbatim || group.addr.Is6() && saAssigned(group.addr) {
+	if group.verbatim || rdma.IsVerbatimMGID(group.addr) {
 		return group.addr
 	}
 	raw := [16]byte{0: 0xff, 1: 0x10 | broadcast[5]&0xf, 2: 0x40, 3: 0x1b, 4: broadcast[8], 5: broadcast[9]}
@@ -155,12 +156,6 @@ func mapMGID(group groupAddr, ps uint16, broadcast [20]byte) netip.Addr {
 		raw[3] = 0x01
 	}
 	return netip.AddrFrom16(raw)
-}
-
-// saAssigned: an IPv6 group that is an MGID as the subnet manager makes them.
-func saAssigned(group netip.Addr) bool {
-	raw := group.As16()
-	return binary.BigEndian.Uint32(raw[:])&0xfff0ffff == 0xff10a01b
 }
 
 // mustIPoIB is the IPoIB side of an interface that has to be one.
